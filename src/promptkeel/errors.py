@@ -1,0 +1,214 @@
+"""Every error that promptkeel raises, in one tree.
+
+Each says which thing is wrong and what to do, and subclasses the builtin that a caller would catch::
+
+    PromptkeelError
+    ├── InvalidInputError (ValueError)          nothing was written
+    │   ├── InvalidScopeError
+    │   ├── InvalidInstantError
+    │   ├── InvalidTextError
+    │   ├── InvalidPropertiesError
+    │   └── InvalidDeclarationError             a block, source or policy that cannot mean anything
+    ├── StoreError
+    │   ├── NodeNotFoundError (LookupError)
+    │   │   └── NodeErasedError                 the id was erased; it is not handed out again
+    │   ├── NodeExistsError (ValueError)        the id is in use under the same root
+    │   ├── ReadOnlyNodeError (PermissionError) the node belongs to an ancestor of the scope
+    │   ├── ConflictError                       a compare-and-set against an old version
+    │   ├── CycleError (ValueError)             an edge that would close a cycle of lineage
+    │   ├── CompactedError (LookupError)        heads older than what the history still holds
+    │   ├── ScannerError                        a store answered with what was not asked for
+    │   ├── StoreClosedError
+    │   ├── NotAStoreError (ValueError)         a file or an address that is no promptkeel store
+    │   ├── NewerSchemaError                    written by a newer promptkeel
+    │   └── StoreUnavailableError (SourceUnavailableError)
+    │       ├── StoreBusyError (TimeoutError)   locked for longer than the busy timeout
+    │       ├── StoreReadOnlyError (PermissionError)
+    │       ├── StoreFullError                  no space left; nothing was written
+    │       ├── StoreDamagedError               the file is not readable as a database any more
+    │       └── CommitUnknownError              the disk failed at the commit itself
+    ├── SourceUnavailableError (OSError)        a block's source could not be read
+    ├── BlockError
+    │   ├── BlockResolutionError                names the block and the scope
+    │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
+    ├── ExchangeError (ValueError)              a file that cannot be imported or exported
+    └── MissingExtraError (ImportError)         names its own install line
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PromptkeelError(Exception):
+    """The base of every error that promptkeel raises."""
+
+
+class InvalidInputError(PromptkeelError, ValueError):
+    """Input that cannot be taken; nothing was written.
+
+    Attributes:
+        field: which field, as ``properties.role`` or ``label``.
+        where: which node or line, where one is known.
+        reason: what is wrong with it and what to do.
+    """
+
+    def __init__(self, reason: str, *, field: str | None = None, where: str | None = None) -> None:
+        self.reason = reason
+        self.field = field
+        self.where = where
+        super().__init__(": ".join(part for part in (where, field, reason) if part))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_input_error, (type(self), self.reason, self.field, self.where)
+
+
+def _rebuild_input_error(
+    kind: type[InvalidInputError], reason: str, field: str | None, where: str | None
+) -> InvalidInputError:
+    return kind(reason, field=field, where=where)
+
+
+class InvalidScopeError(InvalidInputError):
+    """A scope that is not a path of ``kind:id`` levels."""
+
+
+class InvalidInstantError(InvalidInputError):
+    """A time that is not ISO 8601 as promptkeel takes it, or that UTC cannot hold."""
+
+
+class InvalidTextError(InvalidInputError):
+    """Text that is blank or holds lone surrogates, NUL or other control characters."""
+
+
+class InvalidPropertiesError(InvalidInputError):
+    """Properties that are not a JSON object."""
+
+
+class InvalidDeclarationError(InvalidInputError):
+    """A block, source or policy that is declared in a way that cannot mean anything."""
+
+
+class StoreError(PromptkeelError):
+    """Something that a store refused or could not do."""
+
+
+class NodeNotFoundError(StoreError, LookupError):
+    """No node of this id is visible at this scope."""
+
+
+class NodeErasedError(NodeNotFoundError):
+    """The node of this id was erased; the id is not handed out again."""
+
+
+class NodeExistsError(StoreError, ValueError):
+    """The id is in use under the same root."""
+
+
+class ReadOnlyNodeError(StoreError, PermissionError):
+    """The node belongs to another scope than the writer's; visible ancestors are read-only."""
+
+
+class ConflictError(StoreError):
+    """The node has changed since the version that the writer saw: read it again and retry."""
+
+
+class CycleError(StoreError, ValueError):
+    """The edge would close a cycle where lineage must not have one."""
+
+
+class CompactedError(StoreError, LookupError):
+    """The history no longer reaches back to these heads."""
+
+
+class ScannerError(StoreError):
+    """A store or scanner broke its contract: a foreign prefix, a foreign scope, or no sequence of nodes."""
+
+
+class StoreClosedError(StoreError):
+    """The store has been closed, or belongs to the parent of a forked process."""
+
+
+class NotAStoreError(StoreError, ValueError):
+    """The file is no promptkeel store, or the address names no kind of store."""
+
+
+class NewerSchemaError(StoreError):
+    """The store was written by a newer promptkeel than this one."""
+
+
+class SourceUnavailableError(PromptkeelError, OSError):
+    """A block's source could not be read. An outage is never read as an empty block."""
+
+    def __str__(self) -> str:
+        # OSError formats two arguments as "[Errno a] b"; these errors carry one sentence.
+        return ": ".join(str(part) for part in self.args)
+
+
+class StoreUnavailableError(StoreError, SourceUnavailableError):
+    """The store could not be reached or used; what it holds is unchanged unless the error says otherwise."""
+
+
+class StoreBusyError(StoreUnavailableError, TimeoutError):
+    """Another writer held the store for longer than the busy timeout."""
+
+
+class StoreReadOnlyError(StoreUnavailableError, PermissionError):
+    """The file or its folder cannot be written to."""
+
+
+class StoreFullError(StoreUnavailableError):
+    """There is no space left; nothing was written."""
+
+
+class StoreDamagedError(StoreUnavailableError):
+    """The file is not readable as a database any more."""
+
+
+class CommitUnknownError(StoreUnavailableError):
+    """The disk failed at the commit itself: the write may or may not be there; read it to know."""
+
+
+class BlockError(PromptkeelError):
+    """Something about the blocks of a prompt."""
+
+
+class BlockResolutionError(BlockError):
+    """A block could not be resolved.
+
+    Attributes:
+        block: the block's name.
+        scope: the path of the scope that asked.
+    """
+
+    def __init__(self, reason: str, *, block: str, scope: str) -> None:
+        self.reason = reason
+        self.block = block
+        self.scope = scope
+        super().__init__(f"block {block} at scope {scope or '(deployment)'}: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_block_error, (self.reason, self.block, self.scope)
+
+
+def _rebuild_block_error(reason: str, block: str, scope: str) -> BlockResolutionError:
+    return BlockResolutionError(reason, block=block, scope=scope)
+
+
+class MissingFactsError(BlockError, ValueError):
+    """A learned block's revision carries no facts: its source broke the contract."""
+
+
+class ExchangeError(PromptkeelError, ValueError):
+    """A file that cannot be imported, or a folder that cannot be exported to."""
+
+
+class MissingExtraError(PromptkeelError, ImportError):
+    """An optional part is not installed; the message is its install line."""
+
+    def __init__(self, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"this needs an optional part; install it with: pip install 'promptkeel[{extra}]'")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.extra,)

@@ -1,0 +1,242 @@
+"""The work that the core asks for, and the two drivers that do it.
+
+Everything that may block or wait is written once, as a generator that yields steps: run a function that may block, wait
+for something awaitable, wait for another call's flight, do several things side by side. ``drive`` does the steps with
+``await`` on asyncio or trio; ``drive_blocking`` does them in the calling thread. What a step answers is sent back into
+the generator; what it raises is thrown in, cancellation included, so that ``finally`` clauses hold on both sides.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, final
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from promptkeel.errors import InvalidInputError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Owner = TypeVar("Owner")
+
+Steps = Generator["Step", Any, T]
+
+
+class Step:
+    """One thing that the core asks its driver to do."""
+
+    __slots__ = ()
+
+
+@final
+class Call(Step):
+    """Run a function that may block: in a worker thread, or right here where blocking is allowed."""
+
+    __slots__ = ("arguments", "function")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+@final
+class Obtain(Step):
+    """Call a caller's function on the driver's own thread and await the answer where it is awaitable."""
+
+    __slots__ = ("arguments", "function")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+@final
+class Together(Step):
+    """Drive several generators side by side; the answer is the list of theirs.
+
+    The first error ends the others and is raised.
+    """
+
+    __slots__ = ("branches",)
+
+    def __init__(self, branches: Sequence[Steps[Any]]) -> None:
+        self.branches = branches
+
+
+@final
+class Where(Step):
+    """Answers a token of the loop, or of the thread world, that the driver runs in: flights never cross it."""
+
+    __slots__ = ()
+
+
+@final
+class Signal:
+    """A one-time event that either world can wait for; set from the world that waits or from any thread."""
+
+    __slots__ = ("_callbacks", "_done", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done = False
+        self._callbacks: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Wake everyone who waits, and everyone who will."""
+        with self._lock:
+            self._done = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def on_set(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` once the signal is set; at once where it is."""
+        with self._lock:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+@final
+class Wait(Step):
+    """Wait until a signal is set."""
+
+    __slots__ = ("signal",)
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+
+
+async def drive(steps: Steps[T]) -> T:
+    """Do the steps on the running event loop; blocking calls go to worker threads."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await _perform(step)
+            except BaseException as error:  # noqa: BLE001 - thrown into the generator, cancellation included
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    finally:
+        steps.close()
+
+
+async def _perform(step: Step) -> Any:
+    if isinstance(step, Call):
+        return await anyio.to_thread.run_sync(step.function, *step.arguments)
+    if isinstance(step, Obtain):
+        answer = step.function(*step.arguments)
+        return await cast("Awaitable[Any]", answer) if inspect.isawaitable(answer) else answer
+    if isinstance(step, Wait):
+        event = anyio.Event()
+        step.signal.on_set(event.set)
+        return await event.wait()
+    if isinstance(step, Together):
+        return await _perform_together(step.branches)
+    if isinstance(step, Where):
+        return anyio.lowlevel.current_token()
+    raise TypeError(f"no driver for {step!r}")
+
+
+async def _perform_together(branches: Sequence[Steps[Any]]) -> list[Any]:
+    answers: list[Any] = [None] * len(branches)
+    failures: list[BaseException] = []
+
+    async def perform(position: int, branch: Steps[Any]) -> None:
+        try:
+            answers[position] = await drive(branch)
+        except Exception as error:  # noqa: BLE001 - raised below, outside the group, as itself
+            failures.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for position, branch in enumerate(branches):
+            group.start_soon(perform, position, branch)
+    if failures:
+        raise failures[0]
+    return answers
+
+
+_THREADS = object()
+
+
+def drive_blocking(steps: Steps[T]) -> T:
+    """Do the steps in the calling thread."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = _perform_blocking(step)
+            except BaseException as error:  # noqa: BLE001 - thrown into the generator
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    finally:
+        steps.close()
+
+
+def _perform_blocking(step: Step) -> Any:
+    if isinstance(step, Call):
+        return step.function(*step.arguments)
+    if isinstance(step, Obtain):
+        answer = step.function(*step.arguments)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise InvalidInputError(
+                f"{getattr(step.function, '__qualname__', step.function)} is asynchronous; the blocking twin needs "
+                "a function that answers directly"
+            )
+        return answer
+    if isinstance(step, Wait):
+        event = threading.Event()
+        step.signal.on_set(event.set)
+        return event.wait()
+    if isinstance(step, Together):
+        return [drive_blocking(branch) for branch in step.branches]
+    if isinstance(step, Where):
+        return _THREADS
+    raise TypeError(f"no driver for {step!r}")
+
+
+class HasCore(Protocol):
+    """A facade: everything that it does is done by its core."""
+
+    @property
+    def core(self) -> Any:
+        """The object whose methods yield steps."""
+
+
+def as_async(
+    method: Callable[Concatenate[Owner, P], Steps[T]],
+) -> Callable[Concatenate[HasCore, P], Coroutine[Any, Any, T]]:
+    """The async form, on a facade, of a core's method that yields steps."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def call(self: HasCore, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await drive(cast("Steps[T]", getattr(self.core, name)(*args, **kwargs)))
+
+    return call
+
+
+def as_blocking(method: Callable[Concatenate[Owner, P], Steps[T]]) -> Callable[Concatenate[HasCore, P], T]:
+    """The blocking form, on a facade, of a core's method that yields steps."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: HasCore, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive_blocking(cast("Steps[T]", getattr(self.core, name)(*args, **kwargs)))
+
+    return call

@@ -1,0 +1,41 @@
+"""From an address to a store: ``ram:`` and ``sqlite:///file`` as SQLAlchemy spells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from promptkeel.errors import NotAStoreError
+from promptkeel.instants import Clock, system_clock
+from promptkeel.store.base import Engine
+from promptkeel.store.facade import Store
+
+
+def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Engine:
+    """The engine at an address; made there if nothing is.
+
+    Args:
+        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``ram:``.
+        clock: answers the present instant; stamps what is written.
+        options: the backend's own, as ``busy_timeout`` in seconds for SQLite.
+
+    Raises:
+        NotAStoreError: the address names no kind of store, or what is there is no promptkeel store.
+        NewerSchemaError: it was written by a newer promptkeel.
+        StoreUnavailableError: it cannot be opened.
+    """
+    if not isinstance(url, str):
+        raise NotAStoreError(f"a store's address is text such as 'sqlite:///memory.db', not {type(url).__name__}")
+    if url == "ram:":
+        from promptkeel.store.ram import RamEngine
+
+        return RamEngine(clock=clock, **options)
+    if url.startswith("sqlite:"):
+        from promptkeel.store.sqlite import SqliteEngine
+
+        return SqliteEngine(url, clock=clock, **options)
+    raise NotAStoreError(f"{url!r} names no kind of store; use 'sqlite:///file' or 'ram:'")
+
+
+def open_store(url: str, *, clock: Clock = system_clock, **options: Any) -> Store:
+    """The store at an address; made there if nothing is. Arguments and errors as ``open_engine``."""
+    return Store(open_engine(url, clock=clock, **options))

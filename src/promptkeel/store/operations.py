@@ -1,0 +1,445 @@
+"""What a write means, decided once for every store.
+
+An operation is a value. ``perform`` decides what it does by looking at a ``Transaction``, the few primitives that a
+backend offers inside one of its own transactions, so that every backend gives equal answers to equal calls, errors
+included. Nothing here reads a clock: the instant is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, Protocol, final
+
+import attrs
+
+from promptkeel.errors import (
+    ConflictError,
+    CycleError,
+    InvalidInputError,
+    NodeErasedError,
+    NodeExistsError,
+    NodeNotFoundError,
+    ReadOnlyNodeError,
+)
+from promptkeel.instants import format_instant, parse_instant, read_instant
+from promptkeel.model import (
+    FIELD_PROVENANCE,
+    NOT_GIVEN,
+    RESERVED_PROPERTIES,
+    MemoryEdge,
+    MemoryNode,
+    State,
+    Trust,
+    check_properties,
+    check_source,
+    check_trust,
+)
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import Receipt, Testimony
+from promptkeel.text import check_text
+
+LINEAGE: Final = frozenset({"derived_from", "supersedes"})
+"""Edge types that may not form cycles."""
+
+
+@final
+@attrs.frozen(order=False)
+class Put:
+    """Insert a node; with ``expected``, change it if it still is that node or version."""
+
+    node: MemoryNode
+    expected: MemoryNode | str | None = None
+
+
+@final
+@attrs.frozen(order=False)
+class Remember:
+    """Insert a node, unless a live one of equal scope and label is there: then confirm that one."""
+
+    node: MemoryNode
+
+
+@final
+@attrs.frozen(order=False, kw_only=True)
+class Correct:
+    """Change what a node says, with the provenance of the correction.
+
+    Attributes:
+        label: the new label; None keeps the old one.
+        properties: values of declared fields, each with this provenance from now on; None removes one.
+        recorded: when the correction was said; left out, it is when the store takes it.
+    """
+
+    scope: TenantScope
+    node_id: str
+    label: str | None = None
+    properties: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
+    source: str | None = None
+    recorded: Any = NOT_GIVEN
+    trust: Trust | None = None
+    expected: MemoryNode | str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        where = f"node {self.node_id!r}"
+        properties = check_properties(self.properties, where=where)
+        for name in properties:
+            if name in RESERVED_PROPERTIES or name == FIELD_PROVENANCE:
+                raise InvalidInputError(
+                    "is provenance; give it as an argument of the correction", field=f"properties.{name}", where=where
+                )
+        object.__setattr__(self, "properties", properties)
+        object.__setattr__(self, "source", check_source(self.source, where=where))
+        check_trust(self.trust, where=where)
+        if self.label is not None:
+            check_text(self.label, field="label", where=where)
+        if self.recorded is not NOT_GIVEN and self.recorded is not None and type(self.recorded) is not int:
+            object.__setattr__(self, "recorded", parse_instant(self.recorded, field="recorded_at", where=where))
+        if self.label is None and not properties:
+            raise InvalidInputError("give a new text or properties", field="correction", where=where)
+
+
+@final
+@attrs.frozen(order=False)
+class Retract:
+    """Take a node out of every lane and keep it in history."""
+
+    scope: TenantScope
+    node_id: str
+    expected: MemoryNode | str | None = None
+
+
+@final
+@attrs.frozen(order=False)
+class Erase:
+    """Remove a node and all that was kept of it."""
+
+    scope: TenantScope
+    node_id: str
+
+
+@final
+@attrs.frozen(order=False)
+class Link:
+    """Add an edge, or change the properties of an equal one."""
+
+    edge: MemoryEdge
+
+
+@final
+@attrs.frozen(order=False)
+class Unlink:
+    """Remove an edge."""
+
+    edge: MemoryEdge
+
+
+@final
+@attrs.frozen(order=False)
+class Mark:
+    """Keep a short text under a key, with the transaction: how far an import has come, for one."""
+
+    key: str
+    value: str | None
+
+
+Operation = Put | Remember | Correct | Retract | Erase | Link | Unlink | Mark
+Kind = Literal["inserted", "updated", "unchanged", "confirmed", "retracted", "erased", "linked", "unlinked", "marked"]
+
+
+@final
+@attrs.frozen(order=False)
+class Outcome:
+    """What one operation did."""
+
+    kind: Kind
+    node: MemoryNode | None = None
+    edge: MemoryEdge | None = None
+    receipt: Receipt | None = None
+
+
+class Transaction(Protocol):
+    """What a backend offers inside one of its transactions. Nothing is visible outside until it commits."""
+
+    def find(self, root: str, node_id: str) -> MemoryNode | None:
+        """The node of this identity, in whatever state."""
+
+    def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
+        """The live node at exactly this scope with exactly this label; of several, the least id."""
+
+    def is_erased(self, root: str, node_id: str) -> bool:
+        """Whether a node of this identity was erased."""
+
+    def insert(self, node: MemoryNode) -> None:
+        """Add a stamped node."""
+
+    def update(self, node: MemoryNode, previous: MemoryNode) -> None:
+        """Replace ``previous`` by ``node``; the backend keeps the old version."""
+
+    def testify(self, node: MemoryNode, testimony: Testimony) -> None:
+        """Keep a testimony with a node's history."""
+
+    def testimonies(self, node: MemoryNode) -> tuple[Testimony, ...]:
+        """The testimonies kept with a node, oldest first."""
+
+    def erase(self, node: MemoryNode, at: int) -> Receipt:
+        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt."""
+
+    def edge(self, root: str, start: str, edge_type: str, end: str) -> MemoryEdge | None:
+        """The edge of this identity."""
+
+    def edges_from(self, root: str, node_id: str, edge_type: str) -> Iterable[str]:
+        """The ids at the ends of a node's outgoing edges of one type."""
+
+    def put_edge(self, edge: MemoryEdge) -> None:
+        """Add or replace an edge."""
+
+    def remove_edge(self, edge: MemoryEdge) -> None:
+        """Remove an edge."""
+
+    def put_mark(self, key: str, value: str | None) -> None:
+        """Write or remove a mark."""
+
+
+def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome:
+    """Do one operation at the instant ``now``.
+
+    Raises:
+        StoreError: the operation is refused; the caller must roll the transaction back.
+    """
+    match operation:
+        case Put():
+            return _put(transaction, operation, now)
+        case Remember():
+            return _remember(transaction, operation.node, now)
+        case Correct():
+            return _correct(transaction, operation, now)
+        case Retract():
+            return _retract(transaction, operation, now)
+        case Erase():
+            node = own_node(transaction, operation.scope, operation.node_id)
+            return Outcome("erased", receipt=transaction.erase(node, now))
+        case Link():
+            return _link(transaction, operation.edge, now)
+        case Unlink():
+            return _unlink(transaction, operation.edge)
+        case Mark():
+            transaction.put_mark(operation.key, operation.value)
+            return Outcome("marked")
+
+
+def stamped(node: MemoryNode, now: int) -> MemoryNode:
+    """A new node with the times that were left out."""
+    created = now if node.created is None else node.created
+    return attrs.evolve(
+        node,
+        created_at=created,
+        updated_at=now if node.updated is None else node.updated,
+        recorded_at=created if node.recorded is NOT_GIVEN else node.recorded,
+    )
+
+
+def own_node(transaction: Transaction, scope: TenantScope, node_id: str) -> MemoryNode:
+    """The node of this id at exactly this scope.
+
+    Raises:
+        NodeErasedError: it was erased.
+        NodeNotFoundError: none is visible here.
+        ReadOnlyNodeError: it is visible but belongs to an ancestor.
+    """
+    node = transaction.find(scope.root, node_id)
+    if node is not None and node.scope == scope:
+        return node
+    if node is None or not scope.sees(node.scope):
+        inherited = transaction.find("", node_id)
+        node = inherited if inherited is not None and scope.sees(inherited.scope) else None
+    if node is None:
+        if transaction.is_erased(scope.root, node_id):
+            raise NodeErasedError(f"node {node_id!r} was erased")
+        raise NodeNotFoundError(f"no node {node_id!r} is visible at scope {scope.path or '(deployment)'}")
+    raise ReadOnlyNodeError(
+        f"node {node_id!r} belongs to scope {node.scope.path or '(deployment)'} and is read-only at {scope.path}; "
+        "write at its own scope"
+    )
+
+
+def _check_expected(current: MemoryNode, expected: MemoryNode | str | None) -> None:
+    if expected is None:
+        return
+    same = current == expected if isinstance(expected, MemoryNode) else current.version == expected
+    if not same:
+        raise ConflictError(
+            f"node {current.id!r} has changed since that version (it is now {current.version}); read it again"
+        )
+
+
+def _check_new_id(transaction: Transaction, node: MemoryNode) -> None:
+    root = node.scope.root
+    if transaction.find(root, node.id) is not None:
+        raise NodeExistsError(
+            f"id {node.id!r} is in use under root {root or '(deployment)'}; to change that node, give expected="
+        )
+    if transaction.is_erased(root, node.id):
+        raise NodeErasedError(f"node {node.id!r} was erased; use a new id")
+
+
+def _put(transaction: Transaction, operation: Put, now: int) -> Outcome:
+    node = operation.node
+    if operation.expected is None:
+        _check_new_id(transaction, node)
+        node = stamped(node, now)
+        transaction.insert(node)
+        return Outcome("inserted", node)
+    current = own_node(transaction, node.scope, node.id)
+    _check_expected(current, operation.expected)
+    return _update(transaction, node, current, now)
+
+
+def _update(transaction: Transaction, node: MemoryNode, current: MemoryNode, now: int) -> Outcome:
+    recorded = current.recorded if node.recorded is NOT_GIVEN else node.recorded
+    node = attrs.evolve(node, recorded_at=recorded, created_at=current.created, updated_at=now)
+    if node.same_content(current):
+        return Outcome("unchanged", current)
+    transaction.update(node, current)
+    return Outcome("updated", node)
+
+
+def _remember(transaction: Transaction, node: MemoryNode, now: int) -> Outcome:
+    shown = transaction.find_live(node.scope, node.label)
+    if shown is None:
+        return _put(transaction, Put(node), now)
+    recorded = now if node.recorded is NOT_GIVEN else node.recorded
+    given = (node.source, recorded, node.trust)
+    known = {(shown.source, shown.recorded, shown.trust)}
+    known.update((past.source, past.recorded, past.trust) for past in transaction.testimonies(shown))
+    if given in known:
+        return Outcome("unchanged", shown)
+    transaction.testify(shown, Testimony("confirmed", node.source, recorded, node.trust, now))  # type: ignore[arg-type]
+    return Outcome("confirmed", shown)
+
+
+def _correct(transaction: Transaction, operation: Correct, now: int) -> Outcome:
+    current = own_node(transaction, operation.scope, operation.node_id)
+    _check_expected(current, operation.expected)
+    recorded = now if operation.recorded is NOT_GIVEN else operation.recorded
+    taken, outdated = corrected(current, operation, recorded)
+    if outdated:
+        transaction.testify(
+            current, Testimony("outdated", operation.source, recorded, operation.trust, now, outdated)
+        )
+    if taken is current:
+        return Outcome("unchanged", current)
+    return _update(transaction, taken, current, now)
+
+
+def corrected(node: MemoryNode, correction: Correct, recorded: int | None) -> tuple[MemoryNode, dict[str, Any]]:
+    """The node after a correction, and the values that came too late to be shown.
+
+    The newest correction by instant wins, whatever the order of arrival; one without an instant never replaces one
+    that has one.
+    """
+    properties = dict(node.own_properties)
+    given = properties.get(FIELD_PROVENANCE)
+    provenance: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+    outdated: dict[str, Any] = {}
+    for name, value in correction.properties.items():
+        if _is_older(recorded, _field_recorded(provenance.get(name), node)) and name in properties:
+            outdated[name] = value
+            continue
+        if value is None:
+            properties.pop(name, None)
+            provenance.pop(name, None)
+            continue
+        properties[name] = value
+        provenance[name] = field_provenance(correction.source, recorded, correction.trust)
+    label, shown = node.label, (node.source, node.recorded, node.trust)
+    if correction.label is not None:
+        if _is_older(recorded, node.recorded if isinstance(node.recorded, int) else None):
+            outdated["label"] = correction.label
+        else:
+            label, shown = correction.label, (correction.source, recorded, correction.trust)
+    if provenance:
+        properties[FIELD_PROVENANCE] = provenance
+    elif FIELD_PROVENANCE in properties:
+        del properties[FIELD_PROVENANCE]
+    changed = attrs.evolve(
+        node, label=label, properties=properties, source=shown[0], recorded_at=shown[1], trust=shown[2]
+    )
+    return (node if changed.same_content(node) else changed), outdated
+
+
+def field_provenance(source: str | None, recorded: int | None, trust: Trust | None) -> dict[str, Any]:
+    """The provenance of one property, as it is kept among a node's properties."""
+    return {
+        "source": source,
+        "recorded_at": None if recorded is None else format_instant(recorded),
+        "trust": trust,
+    }
+
+
+def _field_recorded(provenance: object, node: MemoryNode) -> int | None:
+    if isinstance(provenance, dict) and "recorded_at" in provenance:
+        return read_instant(provenance["recorded_at"])
+    return node.recorded if isinstance(node.recorded, int) else None
+
+
+def _is_older(recorded: int | None, than: int | None) -> bool:
+    return than is not None and (recorded is None or recorded < than)
+
+
+def _retract(transaction: Transaction, operation: Retract, now: int) -> Outcome:
+    current = own_node(transaction, operation.scope, operation.node_id)
+    _check_expected(current, operation.expected)
+    if current.state == "retracted":
+        return Outcome("unchanged", current)
+    node = _with_state(transaction, current, "retracted", now)
+    return Outcome("retracted", node)
+
+
+def _with_state(transaction: Transaction, current: MemoryNode, state: State, now: int) -> MemoryNode:
+    node = attrs.evolve(current, state=state, updated_at=now)
+    transaction.update(node, current)
+    return node
+
+
+def _visible(transaction: Transaction, scope: TenantScope, node_id: str) -> MemoryNode:
+    for root in (scope.root, ""):
+        node = transaction.find(root, node_id)
+        if node is not None and scope.sees(node.scope):
+            return node
+    raise NodeNotFoundError(f"no node {node_id!r} is visible at scope {scope.path or '(deployment)'}")
+
+
+def _link(transaction: Transaction, edge: MemoryEdge, now: int) -> Outcome:
+    own_node(transaction, edge.scope, edge.start)
+    end = _visible(transaction, edge.scope, edge.end)
+    root = edge.scope.root
+    present = transaction.edge(root, edge.start, edge.type, edge.end)
+    if present == edge and present.properties == edge.properties:
+        return Outcome("unchanged", edge=edge)
+    if edge.type in LINEAGE and _reaches(transaction, root, edge.end, edge.type, edge.start):
+        raise CycleError(f"edge {edge.type} from {edge.start!r} to {edge.end!r} would close a cycle of lineage")
+    transaction.put_edge(edge)
+    if edge.type == "supersedes" and end.scope == edge.scope and end.state == "live":
+        _with_state(transaction, end, "superseded", now)
+    return Outcome("linked", edge=edge)
+
+
+def _reaches(transaction: Transaction, root: str, start: str, edge_type: str, goal: str) -> bool:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        node_id = waiting.pop()
+        if node_id == goal:
+            return True
+        if node_id not in seen:
+            seen.add(node_id)
+            waiting.extend(transaction.edges_from(root, node_id, edge_type))
+    return False
+
+
+def _unlink(transaction: Transaction, edge: MemoryEdge) -> Outcome:
+    own_node(transaction, edge.scope, edge.start)
+    if transaction.edge(edge.scope.root, edge.start, edge.type, edge.end) is None:
+        raise NodeNotFoundError(f"there is no edge {edge.type} from {edge.start!r} to {edge.end!r}")
+    transaction.remove_edge(edge)
+    return Outcome("unlinked", edge=edge)
