@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, final
 
 import anyio
@@ -135,7 +135,7 @@ async def _perform(step: Step) -> Any:
         return await anyio.to_thread.run_sync(step.function, *step.arguments)
     if isinstance(step, Obtain):
         answer = step.function(*step.arguments)
-        return await cast("Awaitable[Any]", answer) if inspect.isawaitable(answer) else answer
+        return await answer if inspect.isawaitable(answer) else answer
     if isinstance(step, Wait):
         event = anyio.Event()
         step.signal.on_set(event.set)
@@ -224,10 +224,10 @@ def as_async(
     """The async form, on a facade, of a core's method that yields steps."""
     name = method.__name__
 
-    @functools.wraps(method)
-    async def call(self: HasCore, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: HasCore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await drive(cast("Steps[T]", getattr(self.core, name)(*args, **kwargs)))
 
+    functools.update_wrapper(call, method)
     return call
 
 
@@ -235,8 +235,8 @@ def as_blocking(method: Callable[Concatenate[Owner, P], Steps[T]]) -> Callable[C
     """The blocking form, on a facade, of a core's method that yields steps."""
     name = method.__name__
 
-    @functools.wraps(method)
-    def call(self: HasCore, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: HasCore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive_blocking(cast("Steps[T]", getattr(self.core, name)(*args, **kwargs)))
 
+    functools.update_wrapper(call, method)
     return call

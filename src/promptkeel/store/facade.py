@@ -33,7 +33,7 @@ def check_limit(limit: int | None) -> int | None:
     Raises:
         InvalidInputError: it is negative or no whole number.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+    if limit is not None and (type(limit) is not int or limit < 0):
         raise InvalidInputError(f"must be None or a whole number of at least 0, not {limit!r}", field="limit")
     return limit
 
