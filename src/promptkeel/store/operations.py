@@ -157,17 +157,21 @@ class Outcome:
     receipt: Receipt | None = None
 
 
-class Transaction(Protocol):
-    """What a backend offers inside one of its transactions. Nothing is visible outside until it commits."""
+class Finder(Protocol):
+    """What it takes to look a node up, inside a transaction or out of one."""
 
     def find(self, root: str, node_id: str) -> MemoryNode | None:
         """The node of this identity, in whatever state."""
 
-    def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
-        """The live node at exactly this scope with exactly this label; of several, the least id."""
-
     def is_erased(self, root: str, node_id: str) -> bool:
         """Whether a node of this identity was erased."""
+
+
+class Transaction(Finder, Protocol):
+    """What a backend offers inside one of its transactions. Nothing is visible outside until it commits."""
+
+    def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
+        """The live node at exactly this scope with exactly this label; of several, the least id."""
 
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
@@ -225,6 +229,8 @@ def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome
         case Mark():
             transaction.put_mark(operation.key, operation.value)
             return Outcome("marked")
+        case _:
+            raise InvalidInputError(f"{operation!r} is no operation of a store")
 
 
 def stamped(node: MemoryNode, now: int) -> MemoryNode:
@@ -401,17 +407,25 @@ def _with_state(transaction: Transaction, current: MemoryNode, state: State, now
     return node
 
 
-def _visible(transaction: Transaction, scope: TenantScope, node_id: str) -> MemoryNode:
+def visible_node(finder: Finder, scope: TenantScope, node_id: str) -> MemoryNode:
+    """The node of this id visible at the scope, in whatever state; one under the scope's own root comes first.
+
+    Raises:
+        NodeErasedError: it was erased.
+        NodeNotFoundError: none is visible here.
+    """
     for root in (scope.root, ""):
-        node = transaction.find(root, node_id)
+        node = finder.find(root, node_id)
         if node is not None and scope.sees(node.scope):
             return node
+    if finder.is_erased(scope.root, node_id):
+        raise NodeErasedError(f"node {node_id!r} was erased")
     raise NodeNotFoundError(f"no node {node_id!r} is visible at scope {scope.path or '(deployment)'}")
 
 
 def _link(transaction: Transaction, edge: MemoryEdge, now: int) -> Outcome:
     own_node(transaction, edge.scope, edge.start)
-    end = _visible(transaction, edge.scope, edge.end)
+    end = visible_node(transaction, edge.scope, edge.end)
     root = edge.scope.root
     present = transaction.edge(root, edge.start, edge.type, edge.end)
     if present == edge and present.properties == edge.properties:

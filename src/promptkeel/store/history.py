@@ -1,0 +1,95 @@
+"""What heads, the log and old versions mean: decided once for every store, without I/O.
+
+A backend keeps a head for each scope level, a log of changes, and old versions with the seq that made and ended them.
+Two floors bound what it can still answer. Below the *delta floor* the log does not say what changed: it was trimmed, or
+scrubbed by an erasure. Below the *history floor* old versions are gone. The rules here say which heads a store knows,
+from which it can tell the difference, and how nodes, rows and neighbours are ordered. Heads are about nodes: an edge, a
+testimony or a mark changes no lane and moves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from promptkeel.errors import CompactedError, InvalidInputError
+from promptkeel.model import MemoryNode, dump_json
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import Head, Heads, LaneRow, Neighbour
+
+NonceAt = Callable[[str, int], int | None]
+"""Answers the nonce that the log holds for a scope path and seq; None where it holds no such change."""
+
+
+def lane_order(node: MemoryNode) -> tuple[Any, ...]:
+    """The order of nodes in a lane: label, recorded instant (None first), id; then scope, so that it is total."""
+    return (node.label, *_instant_order(cast("int | None", node.recorded)), node.id, node.scope.path)
+
+
+def row_order(row: LaneRow) -> tuple[Any, ...]:
+    """``lane_order`` of a row."""
+    return (row[0], *_instant_order(row[1]), row[2], row[3])
+
+
+def _instant_order(recorded: int | None) -> tuple[bool, int]:
+    return (False, 0) if recorded is None else (True, recorded)
+
+
+def lane_row(node: MemoryNode) -> LaneRow:
+    """A stamped live node as a lane reads it."""
+    properties = dump_json(dict(node.own_properties)) if node.own_properties else None
+    recorded = cast("int | None", node.recorded)
+    return node.label, recorded, node.id, node.scope.path, node.source, node.trust, node.updated, properties
+
+
+def neighbour_order(neighbour: Neighbour) -> tuple[str, ...]:
+    """The order of neighbours: edge type, id; then what makes it total."""
+    return neighbour.edge.type, neighbour.node.id, neighbour.edge.start, neighbour.edge.scope.path
+
+
+def logged_label(node: MemoryNode) -> str | None:
+    """The label that the log keeps of a version: None where the node is in no lane."""
+    return node.label if node.state == "live" else None
+
+
+def touches(before: str | None, after: str | None, label_prefix: str | None) -> bool:
+    """Whether a change from one label to another concerns the lanes of this prefix; None is every lane."""
+    if label_prefix is None:
+        return True
+    return any(label is not None and label.startswith(label_prefix) for label in (before, after))
+
+
+def check_chain(scope: TenantScope, heads: Heads) -> None:
+    """Refuse heads of another scope.
+
+    Raises:
+        InvalidInputError: the heads are not of this scope's chain.
+    """
+    if tuple(head.scope for head in heads.levels) != scope.chain:
+        raise InvalidInputError(
+            f"are heads of scope {heads.scope or '(deployment)'}, not of {scope.path or '(deployment)'}", field="heads"
+        )
+
+
+def tells_difference(since: Heads, current: Heads, delta_floor: int, nonce_at: NonceAt) -> bool:
+    """Whether the log says everything that changed from ``since`` to ``current``, at each level."""
+    return all(
+        past == present or (past.seq >= delta_floor and (past.seq == 0 or nonce_at(past.scope, past.seq) == past.nonce))
+        for past, present in zip(since.levels, current.levels, strict=True)
+    )
+
+
+def check_known(heads: Heads, current: Heads, history_floor: int, nonce_at: NonceAt) -> None:
+    """Refuse heads that the history cannot answer for. A level that had never changed was empty, always.
+
+    Raises:
+        CompactedError: they are older than the history, or not of this store.
+    """
+    for past, present in zip(heads.levels, current.levels, strict=True):
+        if past in (present, Head(past.scope)):
+            continue
+        if past.seq < history_floor or nonce_at(past.scope, past.seq) != past.nonce:
+            raise CompactedError(
+                f"the history does not hold scope {past.scope or '(deployment)'} as of change {past.seq}: "
+                "it was compacted, or these heads are of another store"
+            )
