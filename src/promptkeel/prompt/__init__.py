@@ -1,1 +1,6 @@
+"""From blocks to the prompt that the model gets."""
 
+from promptkeel.prompt.builder import BlockingPromptBuilder, BuilderCore, PromptBuilder
+from promptkeel.prompt.prompt import Prompt
+
+__all__ = ["BlockingPromptBuilder", "BuilderCore", "Prompt", "PromptBuilder"]

@@ -1,1 +1,15 @@
+"""Which blocks, how fresh, and what is kept between calls."""
 
+from promptkeel.resolver.resolver import BlockingPromptBlockResolver, Counters, PromptBlockResolver, ResolverCore
+from promptkeel.resolver.values import BlockEvent, Freshness, Resolution, ResolvedBlock
+
+__all__ = [
+    "BlockEvent",
+    "BlockingPromptBlockResolver",
+    "Counters",
+    "Freshness",
+    "PromptBlockResolver",
+    "Resolution",
+    "ResolvedBlock",
+    "ResolverCore",
+]

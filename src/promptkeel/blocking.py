@@ -1,0 +1,103 @@
+"""The blocking twin of ``promptkeel``: the same names and arguments, without ``await``, from the same core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self, final
+
+from promptkeel.blocks import PromptBlockSpec
+from promptkeel.instants import Clock, system_clock
+from promptkeel.keel import KeelCore, KeelFacade, open_core
+from promptkeel.lane import scan_steps
+from promptkeel.model import BlockRevision
+from promptkeel.prompt import BlockingPromptBuilder as PromptBuilder
+from promptkeel.prompt import Prompt
+from promptkeel.resolver import BlockEvent
+from promptkeel.resolver import BlockingPromptBlockResolver as PromptBlockResolver
+from promptkeel.scope import TenantScope
+from promptkeel.steps import as_blocking, drive_blocking
+from promptkeel.store.facade import BlockingStore
+from promptkeel.store.opening import open_engine
+
+__all__ = [
+    "BlockingStore",
+    "Keel",
+    "PromptBlockResolver",
+    "PromptBuilder",
+    "open",
+    "open_store",
+    "scan_memory_lane",
+]
+
+
+@final
+class Keel(KeelFacade):
+    """An agent's memory and its prompts; made by ``promptkeel.blocking.open`` and used with ``with``."""
+
+    remember = as_blocking(KeelCore.remember)
+    correct = as_blocking(KeelCore.correct)
+    retract = as_blocking(KeelCore.retract)
+    erase = as_blocking(KeelCore.erase)
+    link = as_blocking(KeelCore.link)
+    facts = as_blocking(KeelCore.facts)
+    resolve = as_blocking(KeelCore.resolve)
+    get = as_blocking(KeelCore.get)
+    history = as_blocking(KeelCore.history)
+    why = as_blocking(KeelCore.why)
+
+    def prompt(self, scope: TenantScope) -> Prompt:
+        """The prompt of a scope, verified after this call began; the very same object where nothing has moved.
+
+        Raises:
+            BlockResolutionError: a block's source could not be read; names the block and the scope.
+        """
+        builder = self.core.builder
+        return builder.warm(scope) or drive_blocking(builder.build(scope))
+
+    @property
+    def store(self) -> BlockingStore:
+        """The open store."""
+        return BlockingStore(self.core.store.engine)
+
+    def __enter__(self) -> Self:
+        drive_blocking(self.core.start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        drive_blocking(self.core.stop())
+
+
+def open(  # noqa: A001 - the twin of promptkeel.open
+    url: str,
+    *,
+    blocks: Sequence[PromptBlockSpec] = (),
+    clock: Clock = system_clock,
+    new_id: Callable[[], str] | None = None,
+    token_counter: str = "estimate",
+    observe: Callable[[BlockEvent], object] | None = None,
+    **options: Any,
+) -> Keel:
+    """A keel to be entered with ``with``; arguments and errors as ``promptkeel.open``."""
+    return Keel(
+        open_core(
+            url,
+            blocks=blocks,
+            clock=clock,
+            new_id=new_id,
+            token_counter=token_counter,
+            observe=observe,
+            options=options,
+        )
+    )
+
+
+def open_store(url: str, *, clock: Clock = system_clock, **options: Any) -> BlockingStore:
+    """The store at an address; arguments and errors as ``promptkeel.open_store``."""
+    return BlockingStore(open_engine(url, clock=clock, **options))
+
+
+def scan_memory_lane(
+    memory: Any, scope: TenantScope, label_prefix: str, profile_fields: frozenset[str] = frozenset()
+) -> BlockRevision:
+    """One lane at one point in time; arguments and errors as ``promptkeel.scan_memory_lane``."""
+    return drive_blocking(scan_steps(memory, scope, label_prefix, profile_fields))

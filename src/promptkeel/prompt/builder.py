@@ -1,0 +1,70 @@
+"""From resolved blocks to a prompt: the same object for as long as nothing has moved."""
+
+from __future__ import annotations
+
+from typing import Any, cast, final
+
+from promptkeel.prompt.prompt import Prompt
+from promptkeel.resolver import Resolution, ResolverCore
+from promptkeel.scope import TenantScope
+from promptkeel.steps import Steps, as_blocking, drive
+from promptkeel.tokens import token_counter
+
+
+@final
+class BuilderCore:
+    """The builder's methods as steps."""
+
+    def __init__(self, resolver: ResolverCore, token_counter_name: str = "estimate") -> None:
+        self.resolver = resolver
+        self._counter = token_counter(token_counter_name)
+
+    def warm(self, scope: TenantScope) -> Prompt | None:
+        """The prompt built before, where it is known to hold still."""
+        resolution = self.resolver.warm(scope)
+        return None if resolution is None else self._prompt(resolution)
+
+    def build(self, scope: TenantScope) -> Steps[Prompt]:
+        """The prompt of a scope.
+
+        Raises:
+            BlockResolutionError: a block's source could not be read.
+        """
+        resolution = yield from self.resolver.resolve(scope)
+        return self._prompt(resolution)
+
+    def _prompt(self, resolution: Resolution) -> Prompt:
+        prompt = resolution.derived.get(self)
+        if prompt is None:
+            prompt = resolution.derived[self] = Prompt(resolution, self._counter)
+        return cast("Prompt", prompt)
+
+
+class _BuilderFacade:
+    def __init__(self, resolver: Any, *, token_counter: str = "estimate") -> None:
+        self.core = BuilderCore(resolver.core, token_counter)
+
+
+@final
+class PromptBuilder(_BuilderFacade):
+    """Builds prompts from a resolver's blocks.
+
+    Args:
+        resolver: a ``PromptBlockResolver``.
+        token_counter: the name of what counts tokens: ``estimate``, ``utf8-bytes``, or an exact one of an extra.
+    """
+
+    async def build(self, scope: TenantScope) -> Prompt:
+        """The prompt of a scope; the very same object where nothing has moved since the last call.
+
+        Raises:
+            BlockResolutionError: a block's source could not be read; names the block and the scope.
+        """
+        return self.core.warm(scope) or await drive(self.core.build(scope))
+
+
+@final
+class BlockingPromptBuilder(_BuilderFacade):
+    """The blocking twin of ``PromptBuilder``."""
+
+    build = as_blocking(BuilderCore.build)

@@ -1,0 +1,455 @@
+"""Which blocks, how fresh: the driver of the state machine in ``states``.
+
+A resolve probes the store once. Where nothing moved, it answers what it answered before; where something did, it compares
+heads, asks what was touched, brings only those lanes up to date and renders only blocks whose revision moved. All lanes of
+one answer hold at one vector of heads. A source that fails is an error that names block and scope, never an empty block.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import attrs
+
+from promptkeel.blocks.sources import ComputedSource, FileReader, FileSource, StaticSource, authored, check_computed
+from promptkeel.blocks.spec import PromptBlockSpec, in_prompt_order
+from promptkeel.errors import BlockResolutionError, InvalidDeclarationError, InvalidInputError
+from promptkeel.lane import Lane, scan_steps
+from promptkeel.model import BlockRevision
+from promptkeel.render import RENDER_VERSION, RenderedBlock, RenderPolicy, render_block
+from promptkeel.resolver.cache import BoundedCache
+from promptkeel.resolver.flights import Flights
+from promptkeel.resolver.states import (
+    Fresh,
+    KeptLanes,
+    Missing,
+    Moved,
+    Touched,
+    after_heads,
+    after_probe,
+    caught_up,
+    changed_positions,
+    is_inline,
+    newer,
+)
+from promptkeel.resolver.values import Action, BlockEvent, Observer, Resolution, ResolvedBlock
+from promptkeel.scope import TenantScope
+from promptkeel.steps import Call, Obtain, Steps, as_async, as_blocking
+from promptkeel.store.base import HEADS, CatchUp, Engine, LaneRequest, LaneUpdate, fence_id
+
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""The default bound of rendered text that is kept."""
+CACHE_FACTS: Final = 1_000_000
+"""The default bound of facts that are kept in lanes."""
+
+
+@attrs.define
+class Counters:
+    """How much work a resolver has done; for tests and tables."""
+
+    probes: int = 0
+    head_reads: int = 0
+    deltas: int = 0
+    scans: int = 0
+    renders: int = 0
+    file_reads: int = 0
+
+
+@attrs.frozen(eq=False)
+class _Kept:
+    """A scope's lanes and the whole answer that was made of them."""
+
+    lanes: KeptLanes
+    resolution: Resolution
+    sources: tuple[BlockRevision, ...]
+
+
+@final
+class ResolverCore:
+    """The resolver's methods as steps. Arguments as ``PromptBlockResolver``."""
+
+    def __init__(
+        self,
+        blocks: Sequence[PromptBlockSpec],
+        *,
+        memory: Any = None,
+        secret: bytes | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        cache_facts: int = CACHE_FACTS,
+        observe: Observer | None = None,
+    ) -> None:
+        self.specs = in_prompt_order(blocks)
+        self.counters = Counters()
+        self._observe = observe
+        self._lane_specs = tuple(spec for spec in self.specs if spec.is_learned)
+        self._source_specs = tuple(spec for spec in self.specs if not spec.is_learned)
+        self._prefixes = tuple(_lane_source(spec).label_prefix for spec in self._lane_specs)
+        if self._lane_specs and not hasattr(memory, "query_nodes"):
+            raise InvalidDeclarationError(
+                "needs a store or scanner: give memory=, an object with query_nodes",
+                where=f"block {self._lane_specs[0].name}",
+            )
+        self._memory = memory
+        self._engine: Engine | None = _engine_of(memory)
+        if secret is None and self._engine is not None:
+            secret = self._engine.secret()
+        if secret is None and any(spec.policy.fence is None for spec in self._lane_specs):
+            raise InvalidDeclarationError(
+                "memory that is no promptkeel store has no key for fences: give secret=, random bytes that you keep"
+            )
+        self._secret = secret or b""
+        self._readers = tuple(
+            FileReader(spec.source) if isinstance(spec.source, FileSource) else None for spec in self._source_specs
+        )
+        self._static = tuple(
+            authored(spec.source.text) if isinstance(spec.source, StaticSource) else None
+            for spec in self._source_specs
+        )
+        self._has_computed = any(isinstance(spec.source, ComputedSource) for spec in self._source_specs)
+        self._files = tuple(position for position, reader in enumerate(self._readers) if reader is not None)
+        self._tickets = itertools.count(1)
+        self._flights: Flights[KeptLanes] = Flights()
+        self._rendered: BoundedCache[tuple[str, ...], RenderedBlock] = BoundedCache(cache_bytes, _text_bytes)
+        self._kept: BoundedCache[str, _Kept] = BoundedCache(cache_facts, _weigh_kept)
+
+    def warm(self, scope: TenantScope) -> Resolution | None:
+        """The answer given before, if one probe and one stat per file show that it still holds; None otherwise."""
+        kept = self._kept.get(scope.path)
+        if kept is None or self._has_computed:
+            return None
+        if self._engine is not None and self._lane_specs:
+            self.counters.probes += 1
+            if kept.lanes.token != self._engine.probe():
+                return None
+        for position in self._files:
+            reader = self._readers[position]
+            if reader is None or reader.current() is not kept.sources[position]:
+                return None
+        return kept.resolution
+
+    def resolve(self, scope: TenantScope) -> Steps[Resolution]:
+        """All blocks of the scope.
+
+        Raises:
+            BlockResolutionError: a source could not be read; names the block and the scope.
+        """
+        if not isinstance(scope, TenantScope):
+            raise InvalidInputError(f"must be a TenantScope, not {type(scope).__name__}", field="scope")
+        found = self.warm(scope)
+        if found is not None:
+            return found
+        sources = yield from self._read_sources(scope)
+        if self._engine is not None and self._lane_specs:
+            try:
+                lanes = yield from self._read_lanes(self._engine, scope)
+            except OSError as error:
+                raise self._failed(self._lane_specs[0], scope, error) from error
+            return self._compose(scope, lanes, sources)
+        blocks = yield from self._scan_lanes(scope)
+        if not self._lane_specs:
+            return self._compose(scope, _NO_LANES, sources)
+        return self._resolution(scope, blocks, self._source_blocks(sources), None)
+
+    def clear(self) -> None:
+        """Forget everything that is kept."""
+        self._kept.clear()
+        self._rendered.clear()
+
+    # -- authored blocks
+
+    def _read_sources(self, scope: TenantScope) -> Steps[tuple[BlockRevision, ...]]:
+        found = []
+        for position, spec in enumerate(self._source_specs):
+            try:
+                found.append((yield from self._read_source(position, spec, scope)))
+            except OSError as error:
+                raise self._failed(spec, scope, error) from error
+        return tuple(found)
+
+    def _read_source(self, position: int, spec: PromptBlockSpec, scope: TenantScope) -> Steps[BlockRevision]:
+        static = self._static[position]
+        if static is not None:
+            return static
+        reader = self._readers[position]
+        started = time.perf_counter_ns()
+        if reader is not None:
+            current = reader.current()
+            if current is None:
+                self.counters.file_reads += 1
+                current = yield Call(reader.read)
+                self._tell(spec, scope.path, "read", started)
+            return current
+        answer = yield Obtain(spec.source.function, scope)  # type: ignore[union-attr]
+        revision = check_computed(answer, f"block {spec.name}")
+        self._tell(spec, scope.path, "computed", started)
+        return revision
+
+    def _source_blocks(self, sources: tuple[BlockRevision, ...]) -> list[ResolvedBlock]:
+        blocks = []
+        for spec, revision in zip(self._source_specs, sources, strict=True):
+            key = (spec.fingerprint, revision.content_hash or revision.revision)
+            rendered = self._rendered.get(key)
+            if rendered is None:
+                rendered = self._render(spec, revision, spec.policy, "")
+                self._rendered.put(key, rendered)
+            blocks.append(ResolvedBlock(spec, rendered, revision))
+        return blocks
+
+    # -- memory lanes of a store with heads
+
+    def _read_lanes(self, engine: Engine, scope: TenantScope) -> Steps[KeptLanes]:
+        kept = self._kept.get(scope.path)
+        before = None if kept is None else kept.lanes
+        ticket = next(self._tickets)
+        self.counters.probes += 1
+        token = engine.probe()
+        state: Fresh | Moved | Missing | Touched = after_probe(before, token, self._prefixes)
+        if isinstance(state, Fresh):
+            return state.kept
+        self.counters.head_reads += 1
+        heads = engine.heads(scope)
+        if isinstance(state, Moved):
+            state = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
+            if isinstance(state, Fresh):
+                return state.kept
+        if isinstance(state, Touched):
+            self.counters.deltas += 1
+            update = engine.tail(scope, state.requests)
+            if update is not None:
+                lanes = self._caught_up(before, update, scope)
+                positions = changed_positions(before, lanes)
+                if is_inline(lanes, positions):
+                    return self._keep(scope, before, update, lanes, ticket=ticket, token=token)
+        requests = state.requests
+
+        def work() -> Steps[KeptLanes]:
+            found: KeptLanes = yield Call(self._read_in_worker, engine, scope, before, requests, ticket, token)
+            return found
+
+        return (yield from self._flights.join((scope.path, heads), work))
+
+    def _read_in_worker(
+        self,
+        engine: Engine,
+        scope: TenantScope,
+        before: KeptLanes | None,
+        requests: tuple[LaneRequest, ...],
+        ticket: int,
+        token: object,
+    ) -> KeptLanes:
+        self.counters.scans += 1
+        update = engine.catch_up(scope, requests)
+        lanes = self._caught_up(before, update, scope)
+        return self._keep(scope, before, update, lanes, ticket=ticket, token=token)
+
+    def _caught_up(self, before: KeptLanes | None, update: CatchUp, scope: TenantScope) -> tuple[Lane, ...]:
+        def build(position: int, lane: Lane | None, change: LaneUpdate) -> Lane:
+            spec = self._lane_specs[position]
+            source = _lane_source(spec)
+            started = time.perf_counter_ns()
+            if lane is None:
+                built = Lane.build(change.rows, prefix=source.label_prefix, profile_fields=source.profile_fields)
+                self._tell(spec, scope.path, "scanned", started)
+            else:
+                built = lane.updated(change)
+                self._tell(spec, scope.path, "updated", started)
+            return built
+
+        lanes: tuple[Lane | None, ...] = (None,) * len(self._lane_specs) if before is None else before.lanes
+        return caught_up(lanes, update, build)
+
+    def _keep(
+        self,
+        scope: TenantScope,
+        before: KeptLanes | None,
+        update: CatchUp,
+        lanes: tuple[Lane, ...],
+        *,
+        ticket: int,
+        token: object,
+    ) -> KeptLanes:
+        changed = set(changed_positions(before, lanes))
+        rendered = tuple(
+            self._rendered_lane(spec, lane, scope)
+            if before is None or position in changed
+            else before.rendered[position]
+            for position, (spec, lane) in enumerate(zip(self._lane_specs, lanes, strict=True))
+        )
+        return KeptLanes(ticket, token, update.heads, lanes, rendered)
+
+    def _rendered_lane(self, spec: PromptBlockSpec, lane: Lane, scope: TenantScope) -> RenderedBlock:
+        policy = self._policy(spec, scope)
+        key = (scope.path, spec.fingerprint, lane.revision, policy.fingerprint, str(RENDER_VERSION))
+        rendered = self._rendered.get(key)
+        if rendered is None:
+            rendered = self._render(spec, lane.to_revision(), policy, scope.path)
+            self._rendered.put(key, rendered)
+        return rendered
+
+    # -- memory of a scanner without heads
+
+    def _scan_lanes(self, scope: TenantScope) -> Steps[list[ResolvedBlock]]:
+        blocks = []
+        for spec in self._lane_specs:
+            source = _lane_source(spec)
+            started = time.perf_counter_ns()
+            self.counters.scans += 1
+            try:
+                revision = yield from scan_steps(self._memory, scope, source.label_prefix, source.profile_fields)
+            except OSError as error:
+                raise self._failed(spec, scope, error) from error
+            self._tell(spec, scope.path, "scanned", started)
+            policy = self._policy(spec, scope)
+            key = (scope.path, spec.fingerprint, revision.revision, policy.fingerprint, str(RENDER_VERSION))
+            rendered = self._rendered.get(key)
+            if rendered is None:
+                rendered = yield Call(self._render, spec, revision, policy, scope.path)
+                self._rendered.put(key, rendered)
+            blocks.append(ResolvedBlock(spec, rendered, revision))
+        return blocks
+
+    # -- putting it together
+
+    def _compose(self, scope: TenantScope, lanes: KeptLanes, sources: tuple[BlockRevision, ...]) -> Resolution:
+        kept = self._kept.get(scope.path)
+        if kept is not None and kept.lanes.rendered == lanes.rendered and _same(kept.sources, sources):
+            resolution = kept.resolution
+            if resolution.heads != (lanes.heads if self._lane_specs else None):
+                resolution = self._moved(kept.resolution, lanes)
+        else:
+            lane_blocks = self._lane_blocks(kept, lanes)
+            heads = lanes.heads if self._lane_specs else None
+            resolution = self._resolution(scope, lane_blocks, self._source_blocks(sources), heads)
+        offered = _Kept(lanes, resolution, sources)
+
+        def choose(present: _Kept | None) -> _Kept:
+            if present is None or newer(present.lanes, lanes) is lanes:
+                return offered
+            return present
+
+        self._kept.settle(scope.path, choose)
+        return resolution
+
+    def _moved(self, resolution: Resolution, lanes: KeptLanes) -> Resolution:
+        """The same blocks at newer heads: every text is the very same string."""
+        moved = attrs.evolve(resolution, heads=lanes.heads)
+        moved.memo.update(resolution.memo)
+        return moved
+
+    def _lane_blocks(self, kept: _Kept | None, lanes: KeptLanes) -> list[ResolvedBlock]:
+        present = {} if kept is None else {block.name: block for block in kept.resolution.blocks}
+        blocks = []
+        for spec, lane, rendered in zip(self._lane_specs, lanes.lanes, lanes.rendered, strict=True):
+            block = present.get(spec.name)
+            if block is None or block.rendered is not rendered or block.content is not lane:
+                block = ResolvedBlock(spec, rendered, lane)
+            blocks.append(block)
+        return blocks
+
+    def _resolution(
+        self, scope: TenantScope, lane_blocks: list[ResolvedBlock], source_blocks: list[ResolvedBlock], heads: Any
+    ) -> Resolution:
+        by_name = {block.name: block for block in (*lane_blocks, *source_blocks)}
+        return Resolution(scope, tuple(by_name[spec.name] for spec in self.specs), heads)
+
+    def _policy(self, spec: PromptBlockSpec, scope: TenantScope) -> RenderPolicy:
+        if spec.policy.fence is not None:
+            return spec.policy
+        return attrs.evolve(spec.policy, fence=fence_id(self._secret, scope.root))
+
+    def _render(self, spec: PromptBlockSpec, revision: BlockRevision, policy: RenderPolicy, path: str) -> RenderedBlock:
+        started = time.perf_counter_ns()
+        self.counters.renders += 1
+        rendered = render_block(spec.name, revision, tier=spec.tier, policy=policy)
+        self._tell(spec, path, "rendered", started)
+        return rendered
+
+    def _tell(self, spec: PromptBlockSpec, path: str, action: Action, started: int) -> None:
+        if self._observe is not None:
+            self._observe(BlockEvent(spec.name, path, action, (time.perf_counter_ns() - started) / 1000))
+
+    def _failed(self, spec: PromptBlockSpec, scope: TenantScope, error: OSError) -> BlockResolutionError:
+        return BlockResolutionError(str(error) or type(error).__name__, block=spec.name, scope=scope.path)
+
+
+_NO_LANES: Final = KeptLanes(0, None, None, (), ())  # type: ignore[arg-type]
+
+
+def _lane_source(spec: PromptBlockSpec) -> Any:
+    return spec.source
+
+
+def _engine_of(memory: Any) -> Engine | None:
+    engine: Engine | None = getattr(getattr(memory, "core", None), "engine", None)
+    return engine if engine is not None and HEADS in engine.capabilities else None
+
+
+def _same(before: tuple[BlockRevision, ...], after: tuple[BlockRevision, ...]) -> bool:
+    return all(
+        old is new or (old.content == new.content and old.revision == new.revision)
+        for old, new in zip(before, after, strict=True)
+    )
+
+
+def _text_bytes(block: RenderedBlock) -> int:
+    return sys.getsizeof(block.text)
+
+
+def _weigh_kept(kept: _Kept) -> int:
+    return 1 + sum(lane.count for lane in kept.lanes.lanes)
+
+
+class _ResolverFacade:
+    def __init__(
+        self,
+        blocks: Sequence[PromptBlockSpec],
+        *,
+        memory: Any = None,
+        secret: bytes | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        cache_facts: int = CACHE_FACTS,
+        observe: Callable[[BlockEvent], object] | None = None,
+    ) -> None:
+        self.core = ResolverCore(
+            blocks,
+            memory=memory,
+            secret=secret,
+            cache_bytes=cache_bytes,
+            cache_facts=cache_facts,
+            observe=observe,
+        )
+
+    @property
+    def specs(self) -> tuple[PromptBlockSpec, ...]:
+        """The declared blocks, in prompt order."""
+        return self.core.specs
+
+
+@final
+class PromptBlockResolver(_ResolverFacade):
+    """Resolves declared blocks for a scope, and keeps what it may.
+
+    Args:
+        blocks: the declared blocks.
+        memory: where memory lanes are read: a promptkeel store, or anything with ``query_nodes``.
+        secret: the key of the fences' ids; a promptkeel store brings its own.
+        cache_bytes: how many bytes of rendered text are kept.
+        cache_facts: how many facts are kept in lanes.
+        observe: called with each ``BlockEvent``.
+
+    Raises:
+        InvalidDeclarationError: the blocks cannot be resolved with what was given.
+    """
+
+    resolve = as_async(ResolverCore.resolve)
+
+
+@final
+class BlockingPromptBlockResolver(_ResolverFacade):
+    """The blocking twin of ``PromptBlockResolver``."""
+
+    resolve = as_blocking(ResolverCore.resolve)

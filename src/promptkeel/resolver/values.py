@@ -1,0 +1,130 @@
+"""What a resolver answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, final
+
+import attrs
+
+from promptkeel.blocks import PromptBlockSpec
+from promptkeel.lane import Lane
+from promptkeel.model import BlockFact, BlockRevision
+from promptkeel.render import Omission, RenderedBlock
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import Heads
+
+
+@final
+@attrs.frozen(eq=False, slots=False)
+class ResolvedBlock:
+    """One block of a prompt: what was declared, what was found, and the text that the model gets.
+
+    Attributes:
+        spec: the declaration.
+        rendered: the text, and what a limit left out of it.
+    """
+
+    spec: PromptBlockSpec
+    rendered: RenderedBlock
+    content: Lane | BlockRevision = attrs.field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The block's name."""
+        return self.spec.name
+
+    @property
+    def text(self) -> str:
+        """The rendered text; empty where the block has nothing to say."""
+        return self.rendered.text
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether this is learned text."""
+        return self.spec.is_learned
+
+    @property
+    def revision_id(self) -> str:
+        """The revision of the content."""
+        return self.content.revision
+
+    @property
+    def facts(self) -> tuple[BlockFact, ...]:
+        """The facts of a learned block, in lane order; none for an authored one."""
+        return self.content.facts or ()
+
+    @cached_property
+    def revision(self) -> BlockRevision:
+        """The content at its revision."""
+        return self.content.to_revision() if isinstance(self.content, Lane) else self.content
+
+    @property
+    def omitted(self) -> tuple[Omission, ...]:
+        """The facts that a declared limit left out, each with its reason."""
+        return self.rendered.omitted
+
+
+@final
+@attrs.frozen
+class Freshness:
+    """How fresh a prompt is.
+
+    Attributes:
+        strict: whether every block was verified against its source after the call began.
+        detail: what is not, block by block.
+    """
+
+    strict: bool = True
+    detail: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "strict" if self.strict else "; ".join(self.detail)
+
+
+@final
+@attrs.frozen(eq=False)
+class Resolution:
+    """All blocks of one scope, verified together.
+
+    Attributes:
+        scope: who asked.
+        blocks: in prompt order.
+        heads: the one vector of heads at which all memory lanes hold; None without a store that has heads.
+        freshness: whether all of it was verified after the call began.
+        memo: for what a caller derives from the blocks' text alone; kept as long as no text changes.
+        derived: for what a caller derives from exactly this answer, by caller.
+    """
+
+    scope: TenantScope
+    blocks: tuple[ResolvedBlock, ...]
+    heads: Heads | None
+    freshness: Freshness = Freshness()
+    memo: dict[object, Any] = attrs.field(factory=dict, repr=False, init=False)
+    derived: dict[object, Any] = attrs.field(factory=dict, repr=False, init=False)
+
+
+Action = Literal["scanned", "updated", "rendered", "read", "computed"]
+
+
+@final
+@attrs.frozen
+class BlockEvent:
+    """One piece of work that a resolve did for a block; what was reused makes no event.
+
+    Attributes:
+        block: the block's name.
+        scope: the path of the scope.
+        action: what was done.
+        microseconds: how long it took.
+    """
+
+    block: str
+    scope: str
+    action: Action
+    microseconds: float
+
+
+Observer = Callable[[BlockEvent], object]
+"""Called with every event, on whichever thread did the work; it must not block or raise."""
