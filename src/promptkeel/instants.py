@@ -48,8 +48,8 @@ def instant_of(moment: datetime) -> int:
     Raises:
         InvalidInstantError: UTC cannot hold it.
     """
-    if moment.tzinfo is None:
-        return (moment - _NAIVE_EPOCH) // _MICROSECOND
+    if moment.utcoffset() is None:
+        return (moment.replace(tzinfo=None) - _NAIVE_EPOCH) // _MICROSECOND
     instant = (moment - _EPOCH) // _MICROSECOND
     if not EARLIEST <= instant <= LATEST:
         raise InvalidInstantError(f"UTC cannot hold {moment.isoformat()}")

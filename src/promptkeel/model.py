@@ -82,6 +82,16 @@ def _check_key(key: object, field: str, where: str | None) -> None:
 
 
 def _plain(value: object, field: str, where: str | None) -> Any:
+    if isinstance(value, Mapping):
+        for key in value:
+            _check_key(key, field, where)
+        return {key: _plain(item, f"{field}.{key}", where) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{field}[{position}]", where) for position, item in enumerate(value)]
+    return _plain_scalar(value, field, where)
+
+
+def _plain_scalar(value: object, field: str, where: str | None) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -97,18 +107,63 @@ def _plain(value: object, field: str, where: str | None) -> Any:
         if value != value or value in (float("inf"), float("-inf")):
             raise InvalidPropertiesError("is not a number that JSON has", field=field, where=where)
         return value
-    if isinstance(value, Mapping):
-        for key in value:
-            _check_key(key, field, where)
-        return {key: _plain(item, f"{field}.{key}", where) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{field}[{position}]", where) for position, item in enumerate(value)]
     raise InvalidPropertiesError(f"{type(value).__name__} is not JSON", field=field, where=where)
+
+
+def _refuse_change(*_: object, **__: object) -> Any:
+    raise TypeError("what a node or an edge holds cannot be changed; make a new one")
+
+
+class _ReadOnlyList(list[Any]):
+    """A list inside a frozen value; a copy of it is a plain list."""
+
+    __slots__ = ()
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse_change
+    __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse_change
+
+    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+class _ReadOnlyDict(dict[str, Any]):
+    """An object inside a frozen value; a copy of it is a plain dict."""
+
+    __slots__ = ()
+    clear = pop = popitem = setdefault = update = _refuse_change
+    __delitem__ = __ior__ = __setitem__ = _refuse_change
+
+    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _ReadOnlyDict({key: _frozen(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return _ReadOnlyList([_frozen(item) for item in value])
+    return value
+
+
+def _frozen_properties(properties: dict[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType({key: _frozen(value) for key, value in properties.items()})
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _thawed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_thawed(item) for item in value]
+    return value
 
 
 def dump_json(value: object) -> str:
     """JSON in one spelling: sorted keys, no white space, no needless escapes."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _spelling(properties: Mapping[str, Any]) -> str:
+    # Python's 1, 1.0 and True are equal; what JSON says with them is not.
+    return dump_json(dict(properties))
 
 
 def check_trust(trust: object, *, field: str = "trust", where: str | None = None) -> Trust | None:
@@ -162,7 +217,7 @@ class MemoryNode:
     id: str
     scope: TenantScope
     label: str
-    own_properties: Mapping[str, Any] = attrs.field(factory=dict, alias="properties", hash=False)
+    own_properties: Mapping[str, Any] = attrs.field(factory=dict, alias="properties", hash=False, eq=_spelling)
     source: str | None = None
     recorded: int | _NotGiven | None = attrs.field(default=NOT_GIVEN, alias="recorded_at")
     trust: Trust | None = None
@@ -187,7 +242,7 @@ class MemoryNode:
                 recorded = given if recorded is NOT_GIVEN else recorded
             given = properties.pop("trust", None)
             trust = given if trust is None else trust
-        set_field(self, "own_properties", MappingProxyType(properties))
+        set_field(self, "own_properties", _frozen_properties(properties))
         set_field(self, "source", check_source(source, where=where))
         set_field(self, "recorded", _stamp(recorded, "recorded_at", where))
         set_field(self, "trust", check_trust(trust, where=where))
@@ -216,7 +271,7 @@ class MemoryNode:
     @property
     def properties(self) -> dict[str, Any]:
         """The properties with source, recorded_at and trust among them, as a scanner's reader expects."""
-        merged = dict(self.own_properties)
+        merged: dict[str, Any] = _thawed(self.own_properties)
         if self.source is not None:
             merged["source"] = self.source
         if not isinstance(self.recorded, _NotGiven):
@@ -228,7 +283,8 @@ class MemoryNode:
     @property
     def version(self) -> str:
         """A hash of everything in the node: what a compare-and-set compares."""
-        parts = [self.id, self.scope.path, self.label, self.source, self.trust, self.state, dump_json(dict(self.own_properties))]
+        properties = _spelling(self.own_properties)
+        parts = [self.id, self.scope.path, self.label, self.source, self.trust, self.state, properties]
         times = [self.created, self.updated, None if isinstance(self.recorded, _NotGiven) else self.recorded]
         return hashlib.sha256(dump_json([parts, times]).encode()).hexdigest()[:32]
 
@@ -236,14 +292,14 @@ class MemoryNode:
         """Whether the two differ at most in when the store created and updated them."""
         return (self.id, self.scope, self.label, self.source, self.recorded, self.trust, self.state) == (
             (other.id, other.scope, other.label, other.source, other.recorded, other.trust, other.state)
-        ) and self.own_properties == other.own_properties
+        ) and _spelling(self.own_properties) == _spelling(other.own_properties)
 
     def __repr__(self) -> str:
         return f"MemoryNode(id={self.id!r}, scope={self.scope.path!r}, label={self.label!r}, state={self.state!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {field.alias: getattr(self, field.name) for field in attrs.fields(MemoryNode)}
-        fields["properties"] = dict(self.own_properties)
+        fields["properties"] = _thawed(self.own_properties)
         return _rebuild_node, (fields,)
 
 
@@ -264,7 +320,8 @@ def _stamp(value: Any, field: str, where: str) -> Any:
 def statement_of(label: str) -> str:
     """A label without its leading ``PREFIX:``, where it has one in the usual upper-case spelling."""
     prefix, colon, statement = label.partition(":")
-    return statement if colon and prefix.replace("_", "A").isalnum() and prefix.isascii() and prefix.isupper() else label
+    usual = prefix.replace("_", "A").isalnum() and prefix.isascii() and prefix.isupper()
+    return statement if colon and usual else label
 
 
 @final
@@ -284,7 +341,7 @@ class MemoryEdge:
     start: str
     type: str
     end: str
-    properties: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
+    properties: Mapping[str, Any] = attrs.field(factory=dict, hash=False, eq=_spelling)
 
     def __attrs_post_init__(self) -> None:
         where = f"edge {self.start!r} to {self.end!r}"
@@ -293,10 +350,10 @@ class MemoryEdge:
         if not isinstance(self.scope, TenantScope):
             raise InvalidInputError(f"must be a TenantScope, not {self.scope!r}", field="scope", where=where)
         checked = check_properties(self.properties, where=where)
-        object.__setattr__(self, "properties", MappingProxyType(checked))
+        object.__setattr__(self, "properties", _frozen_properties(checked))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_edge, (self.scope, self.start, self.type, self.end, dict(self.properties))
+        return _rebuild_edge, (self.scope, self.start, self.type, self.end, _thawed(self.properties))
 
 
 def _rebuild_edge(scope: TenantScope, start: str, type_: str, end: str, properties: dict[str, Any]) -> MemoryEdge:
@@ -331,6 +388,7 @@ class BlockFact(tuple[str, str | None, int | None, str | None, Trust | None, str
         trust: Trust | None = None,
         node_id: str | None = None,
     ) -> BlockFact:
+        """A fact, its parts checked."""
         recorded = None if recorded_at is None else parse_instant(recorded_at, field="recorded_at")
         for name, text in (("value", value), ("source", source), ("field", field), ("node_id", node_id)):
             if text is not None or name == "value":
@@ -341,30 +399,37 @@ class BlockFact(tuple[str, str | None, int | None, str | None, Trust | None, str
 
     @property
     def value(self) -> str:
+        """The statement; of a declared field, ``field: value``."""
         return self[0]
 
     @property
     def source(self) -> str | None:
+        """Who or what said so."""
         return self[1]
 
     @property
     def recorded(self) -> int | None:
+        """When, as an instant."""
         return self[2]
 
     @property
     def recorded_at(self) -> datetime | None:
+        """When, as an aware UTC datetime."""
         return None if self[2] is None else datetime_of(self[2])
 
     @property
     def field(self) -> str | None:
+        """The declared field that this is the value of."""
         return self[3]
 
     @property
     def trust(self) -> Trust | None:
+        """Whose words these are."""
         return self[4]
 
     @property
     def node_id(self) -> str | None:
+        """The node that says so."""
         return self[5]
 
     @property

@@ -1,8 +1,8 @@
 """Scopes: who is asking, and what they may see.
 
-A scope is a root-first path of ``kind:id`` levels, as ``org:acme/user:ada``. What is stored at Q is visible at P exactly
-when Q is a prefix of P, level by level; the empty path is the deployment. In the string form, ``/``, ``:`` and ``%`` in
-an id are percent-escaped, so that no id can forge a level.
+A scope is a root-first path of ``kind:id`` levels, as ``org:acme/user:ada``. What is stored at Q is visible at P
+exactly when Q is a prefix of P, level by level; the empty path is the deployment. In the string form, ``/``, ``:``
+and ``%`` in an id are percent-escaped, so that no id can forge a level.
 """
 
 from __future__ import annotations
@@ -60,7 +60,16 @@ class ScopeLevel:
 
 
 def _levels(value: Iterable[ScopeLevel | tuple[str, str]]) -> tuple[ScopeLevel, ...]:
-    return tuple(level if isinstance(level, ScopeLevel) else ScopeLevel(*level) for level in value)
+    if isinstance(value, str):
+        raise InvalidScopeError(f"{value!r} is text; use TenantScope.parse")
+    return tuple(level if isinstance(level, ScopeLevel) else _level(level) for level in value)
+
+
+def _level(pair: Any) -> ScopeLevel:
+    match pair:
+        case (kind, id_):
+            return ScopeLevel(kind, id_)
+    raise InvalidScopeError(f"a level is (kind, id), not {pair!r}")
 
 
 @final

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Self, final
+from typing import Self, final
 
 from promptkeel.errors import InvalidInputError
 from promptkeel.model import MemoryEdge, MemoryNode
@@ -25,6 +25,7 @@ from promptkeel.store.base import (
     SnapshotEngine,
 )
 from promptkeel.store.operations import Erase, Link, Operation, Outcome, Put, Retract, Unlink
+from promptkeel.text import check_text
 
 
 def check_limit(limit: int | None) -> int | None:
@@ -36,6 +37,15 @@ def check_limit(limit: int | None) -> int | None:
     if limit is not None and (type(limit) is not int or limit < 0):
         raise InvalidInputError(f"must be None or a whole number of at least 0, not {limit!r}", field="limit")
     return limit
+
+
+def check_label_prefix(label_prefix: str | None) -> str | None:
+    """The prefix itself: None or the empty text is every label.
+
+    Raises:
+        InvalidTextError: it is not text, or holds what no label can hold.
+    """
+    return None if label_prefix is None else check_text(label_prefix, field="label_prefix", blank=True)
 
 
 class StoreCore:
@@ -73,6 +83,7 @@ class StoreCore:
         self, scope: TenantScope, *, label_prefix: str | None = None, limit: int | None = None
     ) -> Steps[Sequence[MemoryNode]]:
         """Every live node visible at the scope whose label starts with the prefix, in lane order."""
+        check_label_prefix(label_prefix)
         check_limit(limit)
         nodes: list[MemoryNode] = yield Call(self.engine.query_nodes, scope, label_prefix, limit)
         return nodes
@@ -119,17 +130,17 @@ class StoreCore:
 
     def changes(self, scope: TenantScope, since: Heads, *, label_prefix: str | None = None) -> Steps[Changes]:
         """What changed since these heads, in lanes of this prefix."""
+        check_label_prefix(label_prefix)
         found: Changes = yield Call(self.engine.changes, scope, since, label_prefix)
         return found
 
-    def nodes_as_of(
-        self, scope: TenantScope, heads: Heads, *, label_prefix: str | None = None
-    ) -> Steps[PastLane]:
+    def nodes_as_of(self, scope: TenantScope, heads: Heads, *, label_prefix: str | None = None) -> Steps[PastLane]:
         """The lane as it was at these heads.
 
         Raises:
             CompactedError: the history no longer reaches back to them, or they are not of this store.
         """
+        check_label_prefix(label_prefix)
         found: PastLane = yield Call(self.engine.nodes_as_of, scope, heads, label_prefix)
         return found
 
@@ -173,6 +184,7 @@ class SnapshotCore:
         self, scope: TenantScope, *, label_prefix: str | None = None, limit: int | None = None
     ) -> Steps[Sequence[MemoryNode]]:
         """The live nodes as they were at the snapshot."""
+        check_label_prefix(label_prefix)
         check_limit(limit)
         found: list[MemoryNode] = yield Call(self.engine.query_nodes, scope, label_prefix, limit)
         return found
@@ -233,7 +245,7 @@ class Store(_StoreFacade):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -281,7 +293,7 @@ class BlockingStore(_StoreFacade):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -329,9 +329,7 @@ def _correct(transaction: Transaction, operation: Correct, now: int) -> Outcome:
     recorded = now if operation.recorded is NOT_GIVEN else operation.recorded
     taken, outdated = corrected(current, operation, recorded)
     if outdated:
-        transaction.testify(
-            current, Testimony("outdated", operation.source, recorded, operation.trust, now, outdated)
-        )
+        transaction.testify(current, Testimony("outdated", operation.source, recorded, operation.trust, now, outdated))
     if taken is current:
         return Outcome("unchanged", current)
     return _update(transaction, taken, current, now)
