@@ -8,6 +8,10 @@ from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("ci", max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=_SLOW, print_blob=True)
-settings.register_profile("deep", max_examples=3000, stateful_step_count=80, deadline=None, suppress_health_check=_SLOW, print_blob=True)
+settings.register_profile(
+    "ci", max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=_SLOW, print_blob=True
+)
+settings.register_profile(
+    "deep", max_examples=3000, stateful_step_count=80, deadline=None, suppress_health_check=_SLOW, print_blob=True
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))

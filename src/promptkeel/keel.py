@@ -258,7 +258,9 @@ class KeelCore:
             self._lane_spec(block)
         resolution = yield from self.resolve(scope)
         return tuple(
-            fact for found in resolution.blocks if block in (None, found.name) and found.is_learned
+            fact
+            for found in resolution.blocks
+            if block in (None, found.name) and found.is_learned
             for fact in found.facts
         )
 

@@ -1,7 +1,7 @@
 """Where a block's content comes from: declared values, checked when they are made.
 
-A memory lane is learned text; the other sources are authored text. Reading is here only for files (``FileReader``); lanes
-are read by the resolver, which knows the store.
+A memory lane is learned text; the other sources are authored text. Reading is here only for files (``FileReader``);
+lanes are read by the resolver, which knows the store.
 """
 
 from __future__ import annotations

@@ -78,8 +78,10 @@ class PromptBlockSpec:
         if self.name in CANONICAL and self.tier != tier:
             raise self._wrong("tier", f"is always {tier!r} for this block; choose another name for another tier")
         if self.is_learned != (self.tier in LEARNED_TIERS):
-            kind = "learned text belongs in profile or session" if self.is_learned else (
-                "authored text belongs in platform or operating"
+            kind = (
+                "learned text belongs in profile or session"
+                if self.is_learned
+                else ("authored text belongs in platform or operating")
             )
             raise self._wrong("tier", f"{self.tier!r} does not fit {type(self.source).__name__}: {kind}")
         if type(self.order) is not int:

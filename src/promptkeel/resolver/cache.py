@@ -1,7 +1,7 @@
 """What a resolver keeps between calls, and how much of it.
 
-Rendered blocks are kept by (scope, block, lane revision, policy) and bounded by the bytes of their text; the lanes that a
-scope was read into are bounded by their facts. What was not used since the last round of eviction goes first.
+Rendered blocks are kept by (scope, block, lane revision, policy) and bounded by the bytes of their text; the lanes
+that a scope was read into are bounded by their facts. What was not used since the last round of eviction goes first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Flights: calls that need the same read at the same heads share one.
 
-The first to join leads and does the work; the others wait for it. A leader that is cancelled hands over: those who waited
-join again, and one of them leads. The key holds the heads that the caller has probed, so that no call joins a read that
-began before a change it must see.
+The first to join leads and does the work; the others wait for it. A leader that is cancelled hands over: those who
+waited join again, and one of them leads. The key holds the heads that the caller has probed, so that no call joins a
+read that began before a change it must see.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which blocks, how fresh: the driver of the state machine in ``states``.
 
-A resolve probes the store once. Where nothing moved, it answers what it answered before; where something did, it compares
-heads, asks what was touched, brings only those lanes up to date and renders only blocks whose revision moved. All lanes of
-one answer hold at one vector of heads. A source that fails is an error that names block and scope, never an empty block.
+A resolve probes the store once. Where nothing moved, it answers what it answered before; where something did, it
+compares heads, asks what was touched, brings only those lanes up to date and renders only blocks whose revision
+moved. All lanes of one answer hold at one vector of heads. A source that fails is an error that names block and
+scope, never an empty block.
 """
 
 from __future__ import annotations
@@ -106,8 +107,7 @@ class ResolverCore:
             FileReader(spec.source) if isinstance(spec.source, FileSource) else None for spec in self._source_specs
         )
         self._static = tuple(
-            authored(spec.source.text) if isinstance(spec.source, StaticSource) else None
-            for spec in self._source_specs
+            authored(spec.source.text) if isinstance(spec.source, StaticSource) else None for spec in self._source_specs
         )
         self._has_computed = any(isinstance(spec.source, ComputedSource) for spec in self._source_specs)
         self._files = tuple(position for position, reader in enumerate(self._readers) if reader is not None)
