@@ -230,6 +230,20 @@ class Neighbour:
     node: MemoryNode
 
 
+@final
+@attrs.frozen(order=False)
+class Stored:
+    """Everything stored at a scope and below it, at one point in time.
+
+    Attributes:
+        nodes: in every state, by scope path, label and id.
+        edges: by scope path, start, type and end.
+    """
+
+    nodes: tuple[MemoryNode, ...]
+    edges: tuple[MemoryEdge, ...]
+
+
 HEADS: Final = "heads"
 HISTORY: Final = "history"
 
@@ -284,6 +298,9 @@ class Engine(Protocol):
         self, scope: TenantScope, node_id: str, edge_type: str | None, direction: Direction
     ) -> list[Neighbour]:
         """The visible neighbours of a visible node, by edge type, then id."""
+
+    def stored(self, scope: TenantScope) -> Stored:
+        """Everything stored at a scope and below it, at one point in time: what an export takes."""
 
     def receipts(self, scope: TenantScope) -> list[Receipt]:
         """The erasures at exactly this scope, oldest first."""

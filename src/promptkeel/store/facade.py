@@ -23,6 +23,7 @@ from promptkeel.store.base import (
     PastLane,
     Receipt,
     SnapshotEngine,
+    Stored,
 )
 from promptkeel.store.operations import Erase, Link, Operation, Outcome, Put, Retract, Unlink
 from promptkeel.text import check_text
@@ -149,6 +150,11 @@ class StoreCore:
         found: History = yield Call(self.engine.history, scope, node_id)
         return found
 
+    def stored(self, scope: TenantScope) -> Steps[Stored]:
+        """Every node, in every state, and every edge stored at a scope and below it, at one point in time."""
+        found: Stored = yield Call(self.engine.stored, scope)
+        return found
+
     def receipts(self, scope: TenantScope) -> Steps[Sequence[Receipt]]:
         """The erasures at exactly this scope, oldest first."""
         found: list[Receipt] = yield Call(self.engine.receipts, scope)
@@ -227,6 +233,7 @@ class Store(_StoreFacade):
     changes = as_async(StoreCore.changes)
     nodes_as_of = as_async(StoreCore.nodes_as_of)
     history = as_async(StoreCore.history)
+    stored = as_async(StoreCore.stored)
     receipts = as_async(StoreCore.receipts)
     close = as_async(StoreCore.close)
 
@@ -278,6 +285,7 @@ class BlockingStore(_StoreFacade):
     changes = as_blocking(StoreCore.changes)
     nodes_as_of = as_blocking(StoreCore.nodes_as_of)
     history = as_blocking(StoreCore.history)
+    stored = as_blocking(StoreCore.stored)
     receipts = as_blocking(StoreCore.receipts)
     close = as_blocking(StoreCore.close)
 

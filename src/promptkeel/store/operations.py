@@ -7,7 +7,7 @@ included. Nothing here reads a clock: the instant is handed in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, final
 
 import attrs
@@ -142,8 +142,22 @@ class Mark:
     value: str | None
 
 
-Operation = Put | Remember | Correct | Retract | Erase | Link | Unlink | Mark
-Kind = Literal["inserted", "updated", "unchanged", "confirmed", "retracted", "erased", "linked", "unlinked", "marked"]
+@final
+@attrs.frozen(order=False)
+class Decide:
+    """What a caller decides inside the transaction, by looking at it and performing operations on it.
+
+    Attributes:
+        decide: called with the transaction and the instant, on the thread that writes; what it raises rolls back.
+    """
+
+    decide: Callable[[Transaction, int], object]
+
+
+Operation = Put | Remember | Correct | Retract | Erase | Link | Unlink | Mark | Decide
+Kind = Literal[
+    "inserted", "updated", "unchanged", "confirmed", "retracted", "erased", "linked", "unlinked", "marked", "decided"
+]
 
 
 @final
@@ -172,6 +186,9 @@ class Transaction(Finder, Protocol):
 
     def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
         """The live node at exactly this scope with exactly this label; of several, the least id."""
+
+    def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
+        """Every kept version of a node, oldest first; the last is the node as it is now."""
 
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
@@ -229,6 +246,9 @@ def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome
         case Mark():
             transaction.put_mark(operation.key, operation.value)
             return Outcome("marked")
+        case Decide():
+            operation.decide(transaction, now)
+            return Outcome("decided")
         case _:
             raise InvalidInputError(f"{operation!r} is no operation of a store")
 

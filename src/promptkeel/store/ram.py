@@ -34,6 +34,7 @@ from promptkeel.store.base import (
     NodeKey,
     PastLane,
     Receipt,
+    Stored,
 )
 from promptkeel.store.history import (
     check_chain,
@@ -184,6 +185,22 @@ class RamEngine:
             ]
             seen = (each for each in found if scope.sees(each.edge.scope) and scope.sees(each.node.scope))
             return sorted(seen, key=neighbour_order)
+
+    def stored(self, scope: TenantScope) -> Stored:
+        """Everything stored at a scope and below it, at one point in time."""
+        with self._used():
+            shelves = self._state.shelves.values()
+            nodes = [node for shelf in shelves for node in shelf.nodes.values() if node.scope.sees(scope)]
+            edges = (self._state.edge_at(place) for place in self._state.graph.edges(keys=True))
+            return Stored(
+                tuple(sorted(nodes, key=lambda node: (node.scope.path, node.label, node.id))),
+                tuple(
+                    sorted(
+                        (edge for edge in edges if edge.scope.sees(scope)),
+                        key=lambda edge: (edge.scope.path, edge.start, edge.type, edge.end),
+                    )
+                ),
+            )
 
     def receipts(self, scope: TenantScope) -> list[Receipt]:
         """The erasures at exactly this scope, oldest first."""

@@ -47,6 +47,11 @@ class RamTransaction:
         ids = [place[3] for place in shelf.lane(label) if place[0] == label]
         return shelf.nodes[min(ids)] if ids else None
 
+    def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
+        """Every kept version of a node, oldest first; the last is the node as it is now."""
+        record = self._state.record_of((node.scope.root, node.id))
+        return tuple(version.node for version in (*record.past, record.current))
+
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
         key = (node.scope.root, node.id)
