@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from datetime import UTC, timedelta, timezone
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -11,6 +13,15 @@ from promptkeel.instants import EARLIEST, LATEST
 from promptkeel.model import STATES, TRUST_LEVELS, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.text import refused_character, trim
+
+Value = TypeVar("Value")
+
+
+def pickled(value: Value, protocol: int | None = None) -> Value:
+    """The value after a journey through a pickle."""
+    again: Value = pickle.loads(pickle.dumps(value, protocol))  # noqa: S301 - pickled right here
+    return again
+
 
 _UNPRINTABLE = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff"
 

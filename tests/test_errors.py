@@ -10,6 +10,7 @@ import re
 import pytest
 
 from promptkeel import errors
+from strategies import pickled
 
 LINE = re.compile(r"(?P<indent>[ │├└─]*)(?P<name>[A-Z]\w+)(?: \((?P<also>\w+)\))?")
 
@@ -65,7 +66,7 @@ def example(kind: type[BaseException]) -> BaseException:
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_an_error_survives_pickling(kind: type[BaseException], protocol: int) -> None:
     error = example(kind)
-    copy = pickle.loads(pickle.dumps(error, protocol))
+    copy = pickled(error, protocol)
     assert type(copy) is kind
     assert (str(copy), copy.args, vars(copy)) == (str(error), error.args, vars(error))
 

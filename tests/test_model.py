@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,6 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import instants, json_objects, nodes, scopes, statements
 
 from promptkeel.errors import (
     InvalidInputError,
@@ -34,6 +32,7 @@ from promptkeel.model import (
     statement_of,
 )
 from promptkeel.scope import TenantScope
+from strategies import instants, json_objects, nodes, pickled, scopes, statements
 
 ADA = TenantScope.parse("org:acme/user:ada")
 
@@ -44,7 +43,7 @@ def node(**changes: Any) -> MemoryNode:
 
 @given(nodes)
 def test_a_node_survives_copies(original: MemoryNode) -> None:
-    for again in (pickle.loads(pickle.dumps(original)), copy.deepcopy(original), attrs.evolve(original)):
+    for again in (pickled(original), copy.deepcopy(original), attrs.evolve(original)):
         assert again == original
         assert again.version == original.version
         assert again.same_content(original)
@@ -53,7 +52,7 @@ def test_a_node_survives_copies(original: MemoryNode) -> None:
 
 
 def test_what_was_not_given_stays_so_through_a_pickle() -> None:
-    assert pickle.loads(pickle.dumps(node())).recorded is NOT_GIVEN
+    assert pickled(node()).recorded is NOT_GIVEN
     assert copy.deepcopy(NOT_GIVEN) is NOT_GIVEN
 
 
@@ -209,7 +208,7 @@ def test_json_has_one_spelling(properties: dict[str, Any]) -> None:
 @given(scopes, json_objects)
 def test_an_edge_survives_copies(scope: TenantScope, properties: dict[str, Any]) -> None:
     edge = MemoryEdge(scope=scope, start="a", type="about", end="b", properties=properties)
-    for again in (pickle.loads(pickle.dumps(edge)), copy.deepcopy(edge), attrs.evolve(edge)):
+    for again in (pickled(edge), copy.deepcopy(edge), attrs.evolve(edge)):
         assert again == edge
         assert hash(again) == hash(edge)
 
@@ -245,11 +244,11 @@ facts = st.builds(
 
 @given(facts)
 def test_a_fact_is_a_value_that_equals_only_a_fact(fact: BlockFact) -> None:
-    assert pickle.loads(pickle.dumps(fact)) == fact
+    assert pickled(fact) == fact
     assert copy.deepcopy(fact) == fact
     assert fact != tuple(fact)
     assert tuple(fact) != fact
-    assert eval(repr(fact), {"BlockFact": BlockFact}) == fact if fact.recorded is None else True
+    assert eval(repr(fact), {"BlockFact": BlockFact}) == fact if fact.recorded is None else True  # noqa: S307 - a repr made right here
     with pytest.raises(AttributeError):
         fact.value = "other"  # type: ignore[misc]
 
@@ -270,7 +269,7 @@ def test_a_revision_has_facts_or_is_authored() -> None:
     assert not authored.is_learned
     with pytest.raises(MissingFactsError):
         authored.require_facts()
-    assert pickle.loads(pickle.dumps(learned)) == learned
+    assert pickled(learned) == learned
 
 
 @pytest.mark.parametrize("changes", [{"revision": " "}, {"revision": None}, {"content": None}, {"facts": ["tea"]}])

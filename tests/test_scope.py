@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import kinds, scope_ids, scopes
 
 from promptkeel.errors import InvalidScopeError
 from promptkeel.scope import DEPLOYMENT, ScopeLevel, TenantScope
+from strategies import kinds, pickled, scope_ids, scopes
 
 
 @given(scopes)
@@ -103,8 +102,8 @@ def test_the_deployment_is_the_empty_path_and_its_own_parent() -> None:
 
 @given(scopes)
 def test_a_scope_is_a_value(scope: TenantScope) -> None:
-    copy = pickle.loads(pickle.dumps(scope))
+    copy = pickled(scope)
     assert (copy, copy.path, copy.root, copy.chain) == (scope, scope.path, scope.root, scope.chain)
-    assert eval(repr(scope), {"TenantScope": TenantScope}) == scope
+    assert eval(repr(scope), {"TenantScope": TenantScope}) == scope  # noqa: S307 - a repr made right here
     with pytest.raises(AttributeError):
         scope.path = "org:other"  # type: ignore[misc]
