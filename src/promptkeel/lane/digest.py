@@ -1,14 +1,16 @@
 """The digest of a lane's facts, and the revision that carries it. Changing anything here changes every revision.
 
-Record: a fact is written as ``<n>:<value><recorded>|<field><source><trust>``. ``<n>`` is the length of the value in
-code points; ``<recorded>`` is the instant in decimal or ``~``; each of the last three is ``~`` for None or
-``<length>:<text>``. Every part says where it ends, so that different sequences of facts never give the same bytes. The
-id of the node is not part of it: it is not rendered.
+Chunk: the facts of a chunk are written as their number, the byte lengths of their values, their instants, their
+provenance and their values, column after column. Numbers are little-endian: 32 bits for the number and the lengths, 64
+for an instant, of which the least value stands for None. The provenance of a fact is its field, source and trust, each
+``~`` for None or ``<code points>:<text>``. Every part says where it ends, so that different facts never give the same
+bytes. The id of the node is not part of it: it is not rendered.
 
-Chunks: the UTF-8 records in order, cut after each record whose CRC-32 has its low seven bits zero, 128 facts on
-average. Each chunk is hashed by SHA-256, and the root is SHA-256 over the format's name, the number of facts and the
-chunks' hashes; its first 128 bits are the digest. The cuts depend on the facts alone, so the digest is a pure function
-of the sequence of facts, whatever edits led to it, and a changed fact costs its chunk and the root.
+Cuts: a chunk ends after each fact for which the CRC-32 of the value, begun at the low 32 bits of the instant, has its
+low seven bits zero: 128 facts on average. Each chunk is hashed by SHA-256, and the root is SHA-256 over the format's
+name, the number of facts and the chunks' hashes; its first 128 bits are the digest. The cuts depend on the facts alone,
+so the digest is a pure function of the sequence of facts, whatever edits led to it, and a changed fact costs its chunk
+and the root.
 
 A hostile writer can choose texts by their CRC. With no cut at all, a change costs encoding and hashing the whole lane;
 with a cut after every fact, the root hashes 32 bytes a fact. Either way the cost is at most linear in the lane, and
@@ -19,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Final
+from struct import pack
+from typing import Final, final
 from zlib import crc32
 
 from promptkeel.instants import format_instant
@@ -31,51 +34,79 @@ EMPTY_MEMORY_REVISION: Final = "mem:0:empty"
 _FORMAT: Final = b"promptkeel lane 1\n"
 _CUT_MASK: Final = 0x7F
 _DIGEST_BYTES: Final = 16
+_NOT_RECORDED: Final = -(2**63)
 
 
 def _optional(text: str | None) -> str:
     return "~" if text is None else f"{len(text)}:{text}"
 
 
-def provenance_suffix(field: str | None, source: str | None, trust: str | None) -> str:
-    """The end of a record: what few distinct values are shared by many facts."""
-    return f"|{_optional(field)}{_optional(source)}{_optional(trust)}"
+def encode_provenance(field: str | None, source: str | None, trust: str | None) -> bytes:
+    """What few distinct values are shared by many facts."""
+    return f"{_optional(field)}{_optional(source)}{_optional(trust)}".encode()
 
 
-def encode_records(values: Iterable[str], recorded: Iterable[int | None], suffixes: Iterable[str]) -> list[bytes]:
+@final
+class Records:
+    """Facts as the digest sees them, column by column.
+
+    Attributes:
+        values: in UTF-8.
+        instants: when each was recorded.
+        provenance: the field, source and trust of each.
+    """
+
+    __slots__ = ("instants", "provenance", "values")
+
+    def __init__(self, values: list[bytes], instants: list[int], provenance: list[bytes]) -> None:
+        self.values = values
+        self.instants = instants
+        self.provenance = provenance
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def extend(self, other: Records, start: int, end: int | None) -> None:
+        """Add a part of other records at the end."""
+        self.values += other.values[start:end]
+        self.instants += other.instants[start:end]
+        self.provenance += other.provenance[start:end]
+
+    def cuts(self) -> list[int]:
+        """The positions after which a chunk ends, apart from the end of the records."""
+        hashes = map(crc32, self.values, self.instants)
+        return [position for position, hashed in enumerate(hashes, 1) if not hashed & _CUT_MASK]
+
+    def chunk(self, start: int, end: int) -> bytes:
+        """The hash of one chunk."""
+        values = self.values[start:end]
+        count = end - start
+        numbers = pack(f"<I{count}I{count}q", count, *map(len, values), *self.instants[start:end])
+        return sha256(b"".join((numbers, *self.provenance[start:end], *values))).digest()
+
+
+def encode_columns(values: Iterable[str], recorded: Iterable[int | None], provenance: Iterable[bytes]) -> Records:
     """The records of facts that are given column by column.
 
     Raises:
-        UnicodeEncodeError: some text holds a lone surrogate.
+        UnicodeEncodeError: a value holds a lone surrogate.
     """
-    return [
-        f"{len(value)}:{value}{'~' if instant is None else instant}{suffix}".encode()
-        for value, instant, suffix in zip(values, recorded, suffixes, strict=True)
-    ]
+    instants = [_NOT_RECORDED if instant is None else instant for instant in recorded]
+    return Records(list(map(str.encode, values)), instants, list(provenance))
 
 
-def encode_facts(facts: Sequence[BlockFact]) -> list[bytes]:
+def encode_facts(facts: Sequence[BlockFact]) -> Records:
     """The records of facts."""
     if not facts:
-        return []
+        return Records([], [], [])
     values, sources, recorded, fields, trusts, _ = zip(*facts, strict=True)
-    shared = {key: provenance_suffix(*key) for key in set(zip(fields, sources, trusts, strict=True))}
-    return encode_records(values, recorded, map(shared.__getitem__, zip(fields, sources, trusts, strict=True)))
+    shared = {key: encode_provenance(*key) for key in set(zip(fields, sources, trusts, strict=True))}
+    return encode_columns(values, recorded, map(shared.__getitem__, zip(fields, sources, trusts, strict=True)))
 
 
-def find_cuts(records: Sequence[bytes]) -> list[int]:
-    """The positions after which a chunk ends, apart from the end of the records."""
-    return [position for position, crc in enumerate(map(crc32, records), 1) if not crc & _CUT_MASK]
-
-
-def is_cut(record: bytes) -> bool:
-    """Whether a chunk ends after this record."""
-    return not crc32(record) & _CUT_MASK
-
-
-def hash_chunk(records: Sequence[bytes]) -> bytes:
-    """The hash of one chunk."""
-    return sha256(b"".join(records)).digest()
+def is_cut(fact: BlockFact) -> bool:
+    """Whether a chunk ends after this fact."""
+    return bool(encode_facts([fact]).cuts())
 
 
 def root_digest(count: int, chunks: Iterable[bytes]) -> str:
@@ -88,9 +119,9 @@ def facts_digest(facts: Sequence[BlockFact]) -> str:
     records = encode_facts(facts)
     chunks = []
     start = 0
-    for end in (*find_cuts(records), len(records)):
+    for end in (*records.cuts(), len(records)):
         if end > start:
-            chunks.append(hash_chunk(records[start:end]))
+            chunks.append(records.chunk(start, end))
             start = end
     return root_digest(len(records), chunks)
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import compress, count, repeat
+from operator import itemgetter
 from typing import Any, Final, final
 
 import attrs
 
 from promptkeel.errors import InvalidDeclarationError, InvalidTextError, ScannerError
 from promptkeel.instants import EARLIEST, LATEST, format_instant, read_instant
-from promptkeel.lane.digest import encode_facts, encode_records, provenance_suffix
+from promptkeel.lane.digest import Records, encode_columns, encode_facts, encode_provenance
 from promptkeel.model import FIELD_PROVENANCE, RESERVED_PROPERTIES, TRUST_LEVELS, BlockFact, Trust, Unreadable
 from promptkeel.store.base import LaneRow
 from promptkeel.text import WHITE_SPACE, check_text, trim
@@ -58,13 +60,13 @@ class RowFacts:
 
     Attributes:
         facts: in the order of the rows.
-        records: the digest's record of each fact.
+        records: the facts as the digest sees them.
         counts: how many facts each row makes; None where each makes one.
         unreadable: what could not be read, each with its row.
     """
 
     facts: list[BlockFact]
-    records: list[bytes]
+    records: Records
     counts: list[int] | None
     unreadable: list[tuple[LaneRow, Unreadable]]
 
@@ -307,71 +309,69 @@ def read_rows(rows: Sequence[LaneRow], prefix: str, fields: Sequence[str]) -> Ro
         ScannerError: a label has not the prefix.
     """
     if not rows:
-        return RowFacts([], [], None, [])
-    labels, recorded, ids, _, sources, trusts, updated, properties = zip(*rows, strict=True)
-    check_prefix(labels[0], prefix)
-    check_prefix(labels[-1], prefix)
+        return RowFacts([], encode_facts([]), None, [])
+    check_prefix(rows[0][0], prefix)
+    check_prefix(rows[-1][0], prefix)
     skip = len(prefix)
-    values = [label[skip:].strip(WHITE_SPACE) for label in labels]
-    special = _special_rows(values, recorded, ids, sources, trusts, updated, properties if fields else ())
-    if fields and not RESERVED_PROPERTIES.isdisjoint(fields):
+    values = [row[0][skip:].strip(WHITE_SPACE) for row in rows]
+    recorded, ids, sources, trusts = (list(map(itemgetter(column), rows)) for column in (1, 2, 4, 5))
+    if RESERVED_PROPERTIES.isdisjoint(fields):
+        special = _special_rows(values, recorded, ids, sources, trusts, rows)
+        if fields:
+            special.update(compress(count(), map(itemgetter(7), rows)))
+    else:
         special = set(range(len(rows)))
-    nothing = [None] * len(rows)
-    for position in special:
-        values[position] = ""
-    shared = {key: _suffix(*key) for key in set(zip(sources, trusts, strict=True))}
-    suffixes = map(shared.__getitem__, zip(sources, trusts, strict=True))
-    try:
-        records = encode_records(values, recorded, suffixes)
-    except UnicodeEncodeError:
-        # A lone surrogate somewhere: find the rows that hold one and read them singly.
-        special |= {position for position, value in enumerate(values) if not is_encodable(value)}
-        for position in special:
-            values[position] = ""
-        suffixes = map(shared.__getitem__, zip(sources, trusts, strict=True))
-        records = encode_records(values, recorded, suffixes)
-    facts = list(map(_make_fact, zip(values, sources, recorded, nothing, trusts, ids, strict=True)))
+        values = [""] * len(rows)
+    shared = {key: _plain_provenance(*key) for key in set(zip(sources, trusts, strict=True))}
+    provenance = list(map(shared.__getitem__, zip(sources, trusts, strict=True)))
+    records = encode_columns(values, recorded, provenance)
+    facts = list(map(_make_fact, zip(values, sources, recorded, repeat(None), trusts, ids, strict=False)))
     if not special:
         return RowFacts(facts, records, None, [])
     return _merge_special(rows, prefix, fields, RowFacts(facts, records, None, []), sorted(special))
 
 
-def _suffix(source: str | None, trust: str | None) -> str:
-    # Rows with such a source are read singly and their record is thrown away.
-    return provenance_suffix(None, source if source is None or is_encodable(source) else None, trust)
+def _plain_provenance(source: str | None, trust: str | None) -> bytes:
+    # Rows with a source that cannot be encoded are read singly and this is not used.
+    return encode_provenance(None, source if source is None or is_encodable(source) else None, trust)
 
 
 def _special_rows(
-    values: Sequence[str],
+    values: list[str],
     recorded: Sequence[int | None],
     ids: Sequence[str],
     sources: Sequence[str | None],
     trusts: Sequence[str | None],
-    updated: Sequence[int | None],
-    properties: Sequence[str | None],
+    rows: Sequence[LaneRow],
 ) -> set[int]:
-    """The positions of rows that are not one clean statement; blanks and unencodable values are found by the caller."""
+    """The positions of rows that are not one clean statement; values that cannot be encoded are blanked."""
     special: set[int] = set()
+    if not is_encodable("".join(values)):
+        for position, value in enumerate(values):
+            if not is_encodable(value):
+                values[position] = ""
     if not all(values):
-        special |= {position for position, value in enumerate(values) if not value}
-    if any(properties):
-        special |= {position for position, text in enumerate(properties) if text}
+        special.update(position for position, value in enumerate(values) if not value)
     if not is_encodable("".join(ids)):
-        special |= {position for position, node_id in enumerate(ids) if not is_encodable(node_id)}
+        special.update(position for position, node_id in enumerate(ids) if not is_encodable(node_id))
     odd_sources = {s for s in set(sources) if s is not None and (trim(s) != s or not s or not is_encodable(s))}
     if odd_sources:
-        special |= {position for position, source in enumerate(sources) if source in odd_sources}
+        special.update(position for position, source in enumerate(sources) if source in odd_sources)
     if not _KNOWN_TRUST.issuperset(trusts):
-        special |= {position for position, trust in enumerate(trusts) if trust not in _KNOWN_TRUST}
-    for instants in (recorded, updated):
-        known = list(filter(None, instants))
-        if known and not (min(known) >= EARLIEST and max(known) <= LATEST):
-            special |= {
+        special.update(position for position, trust in enumerate(trusts) if trust not in _KNOWN_TRUST)
+    for instants in (recorded, list(map(itemgetter(6), rows))):
+        if not _all_in_range(instants):
+            special.update(
                 position
                 for position, instant in enumerate(instants)
                 if instant is not None and not EARLIEST <= instant <= LATEST
-            }
+            )
     return special
+
+
+def _all_in_range(instants: Sequence[int | None]) -> bool:
+    known = list(filter(None, instants))
+    return not known or (min(known) >= EARLIEST and max(known) <= LATEST)
 
 
 def _merge_special(
@@ -387,15 +387,15 @@ def _merge_special(
         unreadable += [(rows[position], entry) for entry in entries]
     single_records = encode_facts(single)
     facts: list[BlockFact] = []
-    records: list[bytes] = []
+    records = encode_facts([])
     start = taken = 0
     for position in special:
         until = taken + counts[position]
         facts += plain.facts[start:position]
         facts += single[taken:until]
-        records += plain.records[start:position]
-        records += single_records[taken:until]
+        records.extend(plain.records, start, position)
+        records.extend(single_records, taken, until)
         start, taken = position + 1, until
     facts += plain.facts[start:]
-    records += plain.records[start:]
+    records.extend(plain.records, start, None)
     return RowFacts(facts, records, counts, unreadable)

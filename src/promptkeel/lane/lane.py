@@ -16,11 +16,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, chain, compress
+from operator import itemgetter
 from typing import Final, final
 
 from promptkeel.errors import ScannerError
 from promptkeel.instants import EARLIEST, LATEST
-from promptkeel.lane.digest import encode_facts, find_cuts, format_revision, hash_chunk, is_cut, root_digest
+from promptkeel.lane.digest import encode_facts, format_revision, is_cut, root_digest
 from promptkeel.lane.facts import RowFacts, check_declared, check_prefix, read_rows
 from promptkeel.lane.order import OrderKey, row_key, row_order, scope_root, sort_rows
 from promptkeel.model import BlockFact, BlockRevision, Unreadable
@@ -62,6 +63,24 @@ class _CollectorPause:
 _collector_paused = _CollectorPause()
 
 
+_updated: Final = itemgetter(6)
+
+
+def _newest(rows: Sequence[LaneRow]) -> int | None:
+    known: list[int | None] = list(map(_updated, rows))
+    try:
+        return _newest_in_range(known)  # type: ignore[arg-type]
+    except TypeError:
+        return _newest_in_range([instant for instant in known if instant is not None])
+
+
+def _newest_in_range(instants: list[int]) -> int | None:
+    newest = max(instants, default=None)
+    if newest is None or EARLIEST <= newest <= LATEST:
+        return newest
+    return max([instant for instant in instants if EARLIEST <= instant <= LATEST], default=None)
+
+
 @final
 class _Segment:
     """Whole nodes in lane order, from one cut to the next; never changed once made."""
@@ -82,9 +101,7 @@ class _Segment:
         self.chunks = chunks
         self.unreadable = unreadable
         self.last: OrderKey = row_order(rows[-1])
-        self.newest: int | None = max(
-            [row[6] for row in rows if row[6] is not None and EARLIEST <= row[6] <= LATEST], default=None
-        )
+        self.newest = _newest(rows)
 
 
 @final
@@ -129,7 +146,7 @@ class _Stretch:
 
     def ends_at_cut(self) -> bool:
         """Whether the next segment stands on its own."""
-        return not self.rows or (self.counts[-1] > 0 and is_cut(encode_facts(self.facts[-1:])[0]))
+        return not self.rows or (self.counts[-1] > 0 and is_cut(self.facts[-1]))
 
     def segments(self) -> list[_Segment]:
         """The contents cut into segments."""
@@ -146,10 +163,10 @@ def _cut(rows: list[LaneRow], stated: RowFacts) -> list[_Segment]:
     fact = row = chunk_start = 0
     reported = iter(stated.unreadable)
     entry = next(reported, None)
-    for cut in (*find_cuts(records), None):
+    for cut in (*records.cuts(), None):
         chunk_end = len(records) if cut is None else cut
         if chunk_end > chunk_start:
-            chunks.append(hash_chunk(records[chunk_start:chunk_end]))
+            chunks.append(records.chunk(chunk_start, chunk_end))
             chunk_start = chunk_end
         if cut is None:
             next_row = len(rows)
@@ -343,8 +360,8 @@ def _index(rows: Sequence[LaneRow]) -> dict[str, dict[str, LaneRow]]:
     Raises:
         ScannerError: a node is there twice.
     """
-    scopes = [row[3] for row in rows]
-    ids = [row[2] for row in rows]
+    scopes = list(map(itemgetter(3), rows))
+    ids = list(map(itemgetter(2), rows))
     roots = {path: scope_root(path) for path in set(scopes)}
     index: dict[str, dict[str, LaneRow]] = {}
     for root in set(roots.values()):

@@ -48,10 +48,12 @@ class _Reading:
     unreadable: list[Unreadable]
     updated: int | None
 
-    def order(self) -> tuple[OrderKey, list[bytes], list[tuple[str, str, str]], int]:
+    def order(self) -> tuple[OrderKey, list[tuple[bytes, int, bytes]], list[tuple[str, str, str]], int]:
         """What it is sorted by: nodes that tie in all of it are the same to a reader."""
         reported = [(entry.node_id, entry.field, entry.reason) for entry in self.unreadable]
-        return self.key, encode_facts(self.facts), reported, self.updated or 0
+        records = encode_facts(self.facts)
+        stated = list(zip(records.values, records.instants, records.provenance, strict=True))
+        return self.key, stated, reported, self.updated or 0
 
 
 async def scan_memory_lane(
