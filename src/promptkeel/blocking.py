@@ -52,7 +52,8 @@ class Keel(KeelFacade):
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
         builder = self.core.builder
-        return builder.warm(scope) or drive_blocking(builder.build(scope))
+        found = builder.warm(scope)
+        return drive_blocking(builder.build(scope)) if found is None else found
 
     @property
     def store(self) -> BlockingStore:

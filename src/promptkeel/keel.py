@@ -387,7 +387,8 @@ class Keel(KeelFacade):
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
         builder = self.core.builder
-        return builder.warm(scope) or await drive(builder.build(scope))
+        found = builder.warm(scope)
+        return await drive(builder.build(scope)) if found is None else found
 
     @property
     def store(self) -> Store:

@@ -63,6 +63,10 @@ class StaticSource:
         _check_authored(self.text, "text")
 
 
+def _absolute(path: Path | str) -> Path:
+    return Path(path).absolute()
+
+
 @final
 @attrs.frozen(order=False)
 class FileSource:
@@ -74,7 +78,7 @@ class FileSource:
         encoding: how it is read; a byte order mark is left out.
     """
 
-    path: Path = attrs.field(converter=lambda given: Path(given).absolute())
+    path: Path = attrs.field(converter=_absolute)
     max_bytes: int = attrs.field(default=1_048_576, kw_only=True)
     encoding: str = attrs.field(default="utf-8", kw_only=True)
 
@@ -150,6 +154,11 @@ def check_computed(answer: object, block: str) -> BlockRevision:
     return BlockRevision(content=content, revision=revision, content_hash=content_revision(content))
 
 
+class _ChangedMeanwhileError(SourceUnavailableError):
+    """The file was written while it was read."""
+
+
+_TRIES: Final = 3
 FileIdentity = tuple[int, int, int, int, int]
 
 
@@ -184,7 +193,7 @@ class FileReader:
         path = self._source.path
         with self._lock:
             try:
-                text, identity, settled = self._load(path)
+                text, identity, settled = self._load_whole(path)
             except OSError as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
@@ -193,6 +202,14 @@ class FileReader:
             revision = read[2] if read is not None and read[2].content == text else authored(text)
             self._read = (identity, settled, revision)
             return revision
+
+    def _load_whole(self, path: Path) -> tuple[str, FileIdentity, bool]:
+        for _ in range(_TRIES - 1):
+            try:
+                return self._load(path)
+            except _ChangedMeanwhileError:
+                continue
+        return self._load(path)
 
     def _load(self, path: Path) -> tuple[str, FileIdentity, bool]:
         started = self._now()
@@ -207,7 +224,7 @@ class FileReader:
         if len(content) > self._source.max_bytes:
             raise SourceUnavailableError(f"{path} is larger than {self._source.max_bytes} bytes; raise max_bytes")
         if _identity(before) != _identity(after) or len(content) != after.st_size:
-            raise SourceUnavailableError(f"{path} changed while it was read; replace files by rename")
+            raise _ChangedMeanwhileError(f"{path} changed while it was read; replace files by rename")
         try:
             text = content.decode(self._source.encoding).removeprefix("\ufeff")
         except UnicodeDecodeError as error:

@@ -62,7 +62,7 @@ class PromptBlockSpec:
     policy: RenderPolicy = attrs.field(factory=RenderPolicy)
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        if type(self.name) is not str or not _NAME.fullmatch(self.name):
             raise InvalidDeclarationError(f"name {self.name!r} must be capitals, digits and underscores", field="name")
         if not isinstance(self.source, BlockSource):
             raise self._wrong("source", "must be a StaticSource, FileSource, ComputedSource or MemoryLane")

@@ -60,7 +60,8 @@ class PromptBuilder(_BuilderFacade):
         Raises:
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
-        return self.core.warm(scope) or await drive(self.core.build(scope))
+        found = self.core.warm(scope)
+        return await drive(self.core.build(scope)) if found is None else found
 
 
 @final

@@ -152,7 +152,7 @@ class ResolverCore:
         blocks = yield from self._scan_lanes(scope)
         if not self._lane_specs:
             return self._compose(scope, _NO_LANES, sources)
-        return self._resolution(scope, blocks, self._source_blocks(sources), None)
+        return self._resolution(scope, blocks, self._source_blocks(None, sources), None)
 
     def clear(self) -> None:
         """Forget everything that is kept."""
@@ -188,7 +188,7 @@ class ResolverCore:
         self._tell(spec, scope.path, "computed", started)
         return revision
 
-    def _source_blocks(self, sources: tuple[BlockRevision, ...]) -> list[ResolvedBlock]:
+    def _source_blocks(self, kept: _Kept | None, sources: tuple[BlockRevision, ...]) -> list[ResolvedBlock]:
         blocks = []
         for spec, revision in zip(self._source_specs, sources, strict=True):
             key = (spec.fingerprint, revision.content_hash or revision.revision)
@@ -196,7 +196,7 @@ class ResolverCore:
             if rendered is None:
                 rendered = self._render(spec, revision, spec.policy, "")
                 self._rendered.put(key, rendered)
-            blocks.append(ResolvedBlock(spec, rendered, revision))
+            blocks.append(_reused(kept, spec, rendered, revision))
         return blocks
 
     # -- memory lanes of a store with heads
@@ -319,11 +319,12 @@ class ResolverCore:
         if kept is not None and kept.lanes.rendered == lanes.rendered and _same(kept.sources, sources):
             resolution = kept.resolution
             if resolution.heads != (lanes.heads if self._lane_specs else None):
-                resolution = self._moved(kept.resolution, lanes)
+                # The same blocks at newer heads: the memo goes along, so every text is the very same string.
+                resolution = attrs.evolve(kept.resolution, heads=lanes.heads)
         else:
             lane_blocks = self._lane_blocks(kept, lanes)
             heads = lanes.heads if self._lane_specs else None
-            resolution = self._resolution(scope, lane_blocks, self._source_blocks(sources), heads)
+            resolution = self._resolution(scope, lane_blocks, self._source_blocks(kept, sources), heads)
         offered = _Kept(lanes, resolution, sources)
 
         def choose(present: _Kept | None) -> _Kept:
@@ -334,21 +335,9 @@ class ResolverCore:
         self._kept.settle(scope.path, choose)
         return resolution
 
-    def _moved(self, resolution: Resolution, lanes: KeptLanes) -> Resolution:
-        """The same blocks at newer heads: every text is the very same string."""
-        moved = attrs.evolve(resolution, heads=lanes.heads)
-        moved.memo.update(resolution.memo)
-        return moved
-
     def _lane_blocks(self, kept: _Kept | None, lanes: KeptLanes) -> list[ResolvedBlock]:
-        present = {} if kept is None else {block.name: block for block in kept.resolution.blocks}
-        blocks = []
-        for spec, lane, rendered in zip(self._lane_specs, lanes.lanes, lanes.rendered, strict=True):
-            block = present.get(spec.name)
-            if block is None or block.rendered is not rendered or block.content is not lane:
-                block = ResolvedBlock(spec, rendered, lane)
-            blocks.append(block)
-        return blocks
+        triples = zip(self._lane_specs, lanes.lanes, lanes.rendered, strict=True)
+        return [_reused(kept, spec, rendered, lane) for spec, lane, rendered in triples]
 
     def _resolution(
         self, scope: TenantScope, lane_blocks: list[ResolvedBlock], source_blocks: list[ResolvedBlock], heads: Any
@@ -386,6 +375,16 @@ def _lane_source(spec: PromptBlockSpec) -> Any:
 def _engine_of(memory: Any) -> Engine | None:
     engine: Engine | None = getattr(getattr(memory, "core", None), "engine", None)
     return engine if engine is not None and HEADS in engine.capabilities else None
+
+
+def _reused(
+    kept: _Kept | None, spec: PromptBlockSpec, rendered: RenderedBlock, content: Lane | BlockRevision
+) -> ResolvedBlock:
+    """The block of the answer before where neither its text nor its content moved, else a new one."""
+    for block in () if kept is None else kept.resolution.blocks:
+        if block.spec is spec and block.rendered is rendered and block.content is content:
+            return block
+    return ResolvedBlock(spec, rendered, content)
 
 
 def _same(before: tuple[BlockRevision, ...], after: tuple[BlockRevision, ...]) -> bool:

@@ -101,7 +101,7 @@ class Resolution:
     blocks: tuple[ResolvedBlock, ...]
     heads: Heads | None
     freshness: Freshness = Freshness()
-    memo: dict[object, Any] = attrs.field(factory=dict, repr=False, init=False)
+    memo: dict[object, Any] = attrs.field(factory=dict, repr=False)
     derived: dict[object, Any] = attrs.field(factory=dict, repr=False, init=False)
 
 

@@ -1,0 +1,107 @@
+"""The two drivers do the same steps: answers, errors, cancellation and waiting."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+from promptkeel.errors import InvalidInputError
+from promptkeel.steps import Call, Obtain, Signal, Together, Wait, Where, drive, drive_blocking
+
+
+def both(make):
+    """The answers of both drivers for fresh steps."""
+    return [drive_blocking(make()), anyio.run(drive, make()), anyio.run(drive, make(), backend="trio")]
+
+
+def test_a_call_runs_in_a_worker_thread_on_a_loop_and_right_here_without_one():
+    def steps():
+        return (yield Call(threading.get_ident))
+
+    blocking, on_asyncio, on_trio = both(steps)
+    here = threading.get_ident()
+    assert blocking == here
+    assert here not in (on_asyncio, on_trio)
+
+
+def test_an_error_of_a_step_is_thrown_into_the_generator_where_it_can_be_handled():
+    def steps():
+        try:
+            yield Call(int, "x")
+        except ValueError:
+            return (yield Call(int, "7"))
+
+    assert both(steps) == [7, 7, 7]
+
+
+def test_together_answers_in_order_and_raises_the_first_error_as_itself():
+    def branch(value):
+        return (yield Call(int, value))
+
+    def good():
+        return (yield Together([branch("1"), branch("2")]))
+
+    def bad():
+        return (yield Together([branch("1"), branch("x")]))
+
+    assert both(good) == [[1, 2]] * 3
+    with pytest.raises(ValueError, match="invalid literal"):
+        drive_blocking(bad())
+    with pytest.raises(ValueError, match="invalid literal"):
+        anyio.run(drive, bad())
+
+
+def test_obtain_awaits_what_is_awaitable_and_the_blocking_driver_refuses_it_by_name():
+    async def later():
+        return "later"
+
+    def steps():
+        return (yield Obtain(later))
+
+    assert anyio.run(drive, steps()) == "later"
+    with pytest.raises(InvalidInputError, match="later is asynchronous"):
+        drive_blocking(steps())
+
+
+def test_a_signal_wakes_those_who_wait_and_those_who_come_later():
+    signal = Signal()
+
+    def steps():
+        yield Wait(signal)
+        return "woken"
+
+    woken = []
+    thread = threading.Thread(target=lambda: woken.append(drive_blocking(steps())))
+    thread.start()
+    signal.set()
+    thread.join()
+    assert woken == ["woken"]
+    assert both(steps) == ["woken"] * 3
+
+
+def test_where_differs_between_loops_and_the_thread_world():
+    def steps():
+        return (yield Where())
+
+    blocking, on_asyncio, on_trio = both(steps)
+    assert blocking is drive_blocking(steps())
+    assert len({id(blocking), id(on_asyncio), id(on_trio)}) == 3
+
+
+def test_cancellation_reaches_the_generators_finally():
+    cleaned = []
+
+    def steps():
+        try:
+            yield Wait(Signal())
+        finally:
+            cleaned.append(True)
+
+    async def main():
+        with anyio.move_on_after(0):
+            await drive(steps())
+
+    anyio.run(main)
+    assert cleaned == [True]
