@@ -1,0 +1,87 @@
+"""One store, on each backend and in each form: blocking, on asyncio, on trio."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from promptkeel.store.base import Engine
+from promptkeel.store.facade import BlockingStore, Store
+from promptkeel.store.opening import open_engine
+from store.examples import SteppingClock
+
+
+class FromThread:
+    """An asynchronous store or snapshot, called from this thread through a portal."""
+
+    def __init__(self, portal: BlockingPortal, wrapped: Any) -> None:
+        self._portal = portal
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._wrapped, name)
+        if not callable(method):
+            return method
+        return lambda *args, **kwargs: self._portal.call(functools.partial(method, *args, **kwargs))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[FromThread]:
+        with self._portal.wrap_async_context_manager(self._wrapped.snapshot()) as snapshot:
+            yield FromThread(self._portal, snapshot)
+
+
+BACKENDS = ("ram", "sqlite")
+FORMS = ("blocking", "asyncio", "trio")
+
+
+def address(backend: str, folder: Path) -> str:
+    """Where a backend's store lives."""
+    return "ram:" if backend == "ram" else f"sqlite:///{folder / 'memory.db'}"
+
+
+@pytest.fixture
+def clock() -> SteppingClock:
+    return SteppingClock()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite" and importlib.util.find_spec("promptkeel.store.sqlite") is None:
+        pytest.skip("promptkeel.store.sqlite is not there yet")
+    return str(request.param)
+
+
+@pytest.fixture
+def open_backend(backend: str, tmp_path: Path, clock: SteppingClock) -> Iterator[Callable[..., Engine]]:
+    """Opens the backend's engine; the same file again where it has one."""
+    opened: list[Engine] = []
+
+    def open_it(**options: Any) -> Engine:
+        opened.append(open_engine(address(backend, tmp_path), clock=clock, **options))
+        return opened[-1]
+
+    yield open_it
+    for engine in opened:
+        engine.close()
+
+
+@pytest.fixture
+def engine(open_backend: Callable[..., Engine]) -> Engine:
+    return open_backend()
+
+
+@pytest.fixture(params=FORMS)
+def store(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Any]:
+    """A store whose methods are called the blocking way, whichever form does the work."""
+    if request.param == "blocking":
+        yield BlockingStore(engine)
+        return
+    with start_blocking_portal(request.param) as portal:
+        yield FromThread(portal, Store(engine))
