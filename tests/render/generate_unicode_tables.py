@@ -30,12 +30,21 @@ VISIBLE_FORMATS = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x11
 JOINERS = {0x200C, 0x200D}
 SELECTORS = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810)}
 BRACKET_NAMES = ("LESS-THAN", "GREATER-THAN", "ANGLE BRACKET", "ANGLE QUOTATION", "SQUARE BRACKET", "ARROWHEAD",
-                 "CURVED ANGLE", "AMPERSAND")  # fmt: skip
+                 "CURVED ANGLE", "LENTICULAR BRACKET", "TORTOISE SHELL BRACKET", "AMPERSAND")  # fmt: skip
 BRACKETS = "<>&[]‹›«»˂˃≺≻⊂⊃⊏⊐⋖⋗≪≫⟨⟩⟪⟫❬❭❮❯❰❱❲❳ᐸᐳᑉᐊᐅᚲᚱ〈〉〈〉《》⧼⧽⦑⦒⪡⪢⪻⪼◁▷◀▶◂▸◃▹◄►◅▻⊲⊳⋉⋊"
 # Letters that read like a Latin one without being in the table of confusables.
-MORE_LOOKALIKES = {"u": "υцᑌ", "n": "пηиռ", "t": "тτ", "r": "гяɾ", "s": "ѕꙅ", "e": "еєэεёҽ", "d": "ԁժᑯ", "a": "аαд"}
+MORE_LOOKALIKES = {
+    "u": "υцᑌ",
+    "n": "пηиռ",
+    "t": "тτ7",
+    "r": "гяɾ",
+    "s": "ѕꙅ5",
+    "e": "еєэεёҽ3",
+    "d": "ԁժᑯðÐ",
+    "a": "аαд4",
+}
 LATIN_NAME = re.compile(
-    r"(?:LATIN|REGIONAL INDICATOR SYMBOL|TAG LATIN)\b.*?(?:LETTER|CAPITAL)(?: TURNED| REVERSED| SMALL CAPITAL)*"
+    r"(?:.* )?(?:LATIN|REGIONAL INDICATOR SYMBOL|TAG LATIN)\b.*?(?:LETTER|CAPITAL)(?: TURNED| REVERSED| SMALL CAPITAL)*"
     r" ([UNTRSEDA])(?: WITH .*)?"
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
@@ -16,6 +17,7 @@ from promptkeel.render import unicode_tables as tables
 
 FENCE_NAME: Final = "untrusted-data"
 
+_BASIC: Final = 0xFFFF
 _FOLDED_NAME: Final = FENCE_NAME.replace("-", "")
 _JOINERS: Final = "\u200c\u200d"
 # The flags of England, Scotland and Wales: the only sequences of tag characters that are in general use. A rule that
@@ -49,39 +51,42 @@ class _Ranges:
         return bisect_right(self._bounds, code) % 2 == 1
 
 
-def _outside(*spelled: str) -> str:
-    """A regular expression's class of everything outside these ranges, the commonest astral characters first.
+def _class(ranges: Iterable[tuple[int, int]]) -> str:
+    """The ranges as a regular expression's character class, the commonest astral characters first."""
+    ordered = sorted(ranges, key=lambda pair: (pair[0] > _BASIC, not 0x1F300 <= pair[0] < 0x30000, pair[0]))
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ordered)
 
-    It is to be negated: then one look into a bitmap settles a character of the basic plane.
-    """
-    taken = sorted(pair for text in spelled for pair in _ranges(text))
+
+def _outside(*spelled: str) -> list[tuple[int, int]]:
+    """Everything that is in none of these lists of ranges."""
     free: list[tuple[int, int]] = []
     start = 0
-    for first, last in taken:
+    for first, last in sorted(pair for text in spelled for pair in _ranges(text)):
         if first > start:
             free.append((start, first - 1))
         start = max(start, last + 1)
-    if start <= 0x10FFFF:
-        free.append((start, 0x10FFFF))
-    free.sort(key=lambda pair: (pair[0] > 0xFFFF, not 0x1F300 <= pair[0] < 0x30000, pair[0]))
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in free)
+    return [*free, (start, 0x10FFFF)] if start <= 0x10FFFF else free
 
 
-_SELECTORS: Final = "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in _ranges(tables.SELECTORS))
 _CONTEXTUAL: Final = f"{tables.SELECTORS} 200c-200d"
-_LOOK: Final = re.compile(f"[^{_outside(tables.ESCAPED, tables.BRACKETS, _CONTEXTUAL)}]")
+# A negated class of what is ordinary: one look into a bitmap settles an ordinary character of the basic plane.
+_LOOK: Final = re.compile(f"[^{_class(_outside(tables.ESCAPED, tables.BRACKETS, _CONTEXTUAL))}]")
 """What needs a look. Most text needs none."""
 
 
 def _special(*more: str) -> re.Pattern[str]:
+    # The planes apart, so that no character of the basic plane is held against hundreds of astral ranges.
+    escaped = [pair for text in (tables.ESCAPED, *more) for pair in _ranges(text)]
+    basic = [(first, min(last, _BASIC)) for first, last in escaped if first <= _BASIC]
+    astral = [(0, _BASIC), *(pair for pair in _outside(tables.ESCAPED, _CONTEXTUAL, *more) if pair[1] > _BASIC)]
     return re.compile(
-        f"(?P<flag>{'|'.join(_TAG_FLAGS)})|(?P<selectors>[{_SELECTORS}]+)|(?P<joiners>[{_JOINERS}]+)"
-        f"|(?P<escaped>[^{_outside(tables.ESCAPED, _CONTEXTUAL, *more)}]+)"
+        f"(?P<flag>{'|'.join(_TAG_FLAGS)})|(?P<selectors>[{_class(_ranges(tables.SELECTORS))}]+)"
+        f"|(?P<joiners>[{_JOINERS}]+)|(?P<basic>[{_class(basic)}]+)|(?P<astral>[^{_class(astral)}]+)"
     )
 
 
 _SPECIAL: Final = _special()
-_BRACKET: Final = re.compile("[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in _ranges(tables.BRACKETS)) + "]")
+_BRACKET: Final = re.compile(f"[{_class(_ranges(tables.BRACKETS))}]")
 _VERBATIM: Final = re.compile(r'["\\\n\t]')
 """What a literal escapes and a line in block form need not."""
 
