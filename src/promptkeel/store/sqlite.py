@@ -1,0 +1,252 @@
+"""The store in a file: SQLite with write-ahead log, heads, log and history kept by triggers.
+
+``SqliteEngine`` puts the parts together: ``sqlite_schema`` says what is stored and what moves with it,
+``sqlite_connections`` which connection does what, ``sqlite_reads`` how rows become nodes and lanes,
+``sqlite_writes`` what a transaction can do, ``sqlite_scrubbing`` whether an erased node's bytes are gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, final
+from urllib.parse import unquote
+
+import apsw
+import attrs
+
+from promptkeel.errors import InvalidInputError, NotAStoreError, StoreClosedError
+from promptkeel.instants import Clock
+from promptkeel.model import MemoryNode
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import (
+    HEADS,
+    HISTORY,
+    CatchUp,
+    Changes,
+    Direction,
+    Heads,
+    History,
+    LaneRequest,
+    Neighbour,
+    PastLane,
+    Receipt,
+    Stored,
+)
+from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.sqlite_connections import Connections
+from promptkeel.store.sqlite_reads import Rows, read_heads
+from promptkeel.store.sqlite_scrubbing import Erased, scrub
+from promptkeel.store.sqlite_writes import SqliteTransaction, trim
+
+LOG_LIMIT: Final = 200_000
+_PREFIX: Final = "sqlite:///"
+
+
+def path_of(url: str) -> Path:
+    """The file that an address names.
+
+    Raises:
+        NotAStoreError: it names none.
+    """
+    if not url.startswith(_PREFIX):
+        raise NotAStoreError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
+    name = unquote(url[len(_PREFIX) :])
+    if not name or name.startswith(":memory:"):
+        raise NotAStoreError(f"{url!r} names no file; for a store in memory use 'ram:'")
+    if "\0" in name:
+        raise NotAStoreError(f"{url!r} holds a NUL; no file has such a name")
+    return Path(name)
+
+
+@final
+class SqliteEngine:
+    """A store in one SQLite file, made if it is not there.
+
+    Args:
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; the path may be percent-encoded.
+        clock: answers the present instant; stamps what is written.
+        busy_timeout: seconds to wait for another writer.
+        log_limit: how many changes the log and the history reach back, at least.
+        vfs: the name of a registered apsw VFS; None is the operating system's.
+    """
+
+    capabilities = frozenset({HEADS, HISTORY})
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        busy_timeout: float = 5.0,
+        log_limit: int = LOG_LIMIT,
+        vfs: str | None = None,
+    ) -> None:
+        if busy_timeout < 0:
+            raise InvalidInputError(f"must be at least 0 seconds, not {busy_timeout!r}", field="busy_timeout")
+        if log_limit < 1:
+            raise InvalidInputError(f"must be at least 1 change, not {log_limit!r}", field="log_limit")
+        self.url = url
+        self._clock = clock
+        self._log_limit = log_limit
+        # Absolute, so that a later change of the working folder does not move the store.
+        self._connections = Connections(path_of(url).absolute(), busy_timeout=busy_timeout, vfs=vfs)
+
+    # Short reads
+
+    def probe(self) -> object:
+        """A token; equal tokens: nothing has been committed in between, by anyone."""
+        return self._connections.probe()
+
+    def heads(self, scope: TenantScope) -> Heads:
+        """The present heads of the scope's chain."""
+        with self._connections.short() as connection:
+            return read_heads(connection, scope)
+
+    def tail(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp | None:
+        """As ``catch_up`` where at most a few changes say it all; else None."""
+        if any(request.since is None for request in requests):
+            return None
+        with self._connections.short() as connection:
+            connection.execute("BEGIN")
+            try:
+                return Rows(connection).catch_up(scope, requests, short=True)
+            finally:
+                connection.execute("ROLLBACK")
+
+    def get(self, scope: TenantScope, node_id: str) -> MemoryNode:
+        """The node of this id visible at the scope, in whatever state."""
+        with self._connections.short() as connection:
+            return visible_node(Rows(connection), scope, node_id)
+
+    def mark(self, key: str) -> str | None:
+        """What the last ``Mark`` operation wrote under this key."""
+        with self._connections.short() as connection:
+            value: str | None = connection.execute("SELECT value FROM marks WHERE key = ?", (key,)).get
+            return value
+
+    def secret(self) -> bytes:
+        """The store's own random key, made when the store was."""
+        with self._connections.short() as connection:
+            value: bytes = connection.execute("SELECT value FROM meta WHERE key = 'secret'").get
+            return value
+
+    # Scans
+
+    def catch_up(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp:
+        """All lanes at one point in time, each as a difference where the log reaches back, else whole."""
+        with self._connections.reading() as connection:
+            found = Rows(connection).catch_up(scope, requests)
+            assert found is not None  # noqa: S101 - only a short read answers None
+            return found
+
+    def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
+        """Every live node visible at the scope, in lane order."""
+        with self._connections.reading() as connection:
+            return Rows(connection).query_nodes(scope, label_prefix, limit)
+
+    def nodes_as_of(self, scope: TenantScope, heads: Heads, label_prefix: str | None) -> PastLane:
+        """The lane as it was at these heads."""
+        with self._connections.reading() as connection:
+            return Rows(connection).nodes_as_of(scope, heads, label_prefix)
+
+    def changes(self, scope: TenantScope, since: Heads, label_prefix: str | None) -> Changes:
+        """What changed since these heads."""
+        with self._connections.reading() as connection:
+            return Rows(connection).changes(scope, since, label_prefix)
+
+    def history(self, scope: TenantScope, node_id: str) -> History:
+        """Every kept version of a visible node."""
+        with self._connections.reading() as connection:
+            return Rows(connection).history(scope, node_id)
+
+    def neighbours(
+        self, scope: TenantScope, node_id: str, edge_type: str | None, direction: Direction
+    ) -> list[Neighbour]:
+        """The visible neighbours of a visible node, by edge type, then id."""
+        with self._connections.reading() as connection:
+            return Rows(connection).neighbours(scope, node_id, edge_type, direction)
+
+    def stored(self, scope: TenantScope) -> Stored:
+        """Everything stored at a scope and below it, at one point in time."""
+        with self._connections.reading() as connection:
+            return Rows(connection).stored(scope)
+
+    def receipts(self, scope: TenantScope) -> list[Receipt]:
+        """The erasures at exactly this scope, oldest first."""
+        with self._connections.reading() as connection:
+            return Rows(connection).receipts(scope)
+
+    def open_snapshot(self) -> SqliteSnapshot:
+        """A view of the store at this point in time."""
+        return SqliteSnapshot(self._connections)
+
+    # Writes
+
+    def apply(self, operations: Sequence[Operation], *, dry_run: bool = False) -> tuple[Outcome, ...]:
+        """Perform all operations in one transaction, or none; the outcomes in the same order."""
+        erased: list[Erased] = []
+
+        def work(connection: apsw.Connection) -> tuple[Outcome, ...]:
+            now = self._clock()
+            transaction = SqliteTransaction(connection)
+            outcomes = tuple(perform(transaction, operation, now) for operation in operations)
+            trim(connection, self._log_limit)
+            erased.extend(transaction.erased)
+            return outcomes
+
+        outcomes = self._connections.transact(work, keep=not dry_run)
+        if erased and not dry_run and scrub(self._connections, erased):
+            return tuple(_scrubbed(outcome) for outcome in outcomes)
+        return outcomes
+
+    def close(self) -> None:
+        """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
+        self._connections.close()
+
+
+def _scrubbed(outcome: Outcome) -> Outcome:
+    if outcome.receipt is None:
+        return outcome
+    return attrs.evolve(outcome, receipt=attrs.evolve(outcome.receipt, state="scrubbed"))
+
+
+@final
+class SqliteSnapshot:
+    """A reader held in one read transaction, from the moment the snapshot was opened."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None
+        self._connection, self._generation = connections.lend()
+        # A read transaction begins with its first read.
+        self._connection.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+
+    def heads(self, scope: TenantScope) -> Heads:
+        """The heads at the snapshot."""
+        with self._lock:
+            return read_heads(self._open(), scope)
+
+    def get(self, scope: TenantScope, node_id: str) -> MemoryNode:
+        """The node as it was at the snapshot."""
+        with self._lock:
+            return visible_node(Rows(self._open()), scope, node_id)
+
+    def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
+        """The live nodes as they were at the snapshot."""
+        with self._lock:
+            return Rows(self._open()).query_nodes(scope, label_prefix, limit)
+
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            raise StoreClosedError("the snapshot is closed")
+        return self._connection
+
+    def close(self) -> None:
+        """Let the store move on."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                self._connections.take_back(connection, self._generation)
