@@ -19,10 +19,11 @@ neither makes two different lanes equal: soundness rests on SHA-256 alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from struct import pack
-from typing import Final, final
+from typing import Any, Final, final
 from zlib import crc32
 
 from promptkeel.instants import format_instant
@@ -33,6 +34,7 @@ EMPTY_MEMORY_REVISION: Final = "mem:0:empty"
 
 _FORMAT: Final = b"promptkeel lane 1\n"
 _CUT_MASK: Final = 0x7F
+_ZERO: Final = re.compile(b"\0")
 _DIGEST_BYTES: Final = 16
 _NOT_RECORDED: Final = -(2**63)
 
@@ -74,8 +76,8 @@ class Records:
 
     def cuts(self) -> list[int]:
         """The positions after which a chunk ends, apart from the end of the records."""
-        hashes = map(crc32, self.values, self.instants)
-        return [position for position, hashed in enumerate(hashes, 1) if not hashed & _CUT_MASK]
+        low_bits = bytes(map(_CUT_MASK.__and__, map(crc32, self.values, self.instants)))
+        return [found.end() for found in _ZERO.finditer(low_bits)]
 
     def chunk(self, start: int, end: int) -> bytes:
         """The hash of one chunk."""
@@ -91,7 +93,9 @@ def encode_columns(values: Iterable[str], recorded: Iterable[int | None], proven
     Raises:
         UnicodeEncodeError: a value holds a lone surrogate.
     """
-    instants = [_NOT_RECORDED if instant is None else instant for instant in recorded]
+    instants: list[Any] = list(recorded)
+    if None in instants:
+        instants = [_NOT_RECORDED if instant is None else instant for instant in instants]
     return Records(list(map(str.encode, values)), instants, list(provenance))
 
 

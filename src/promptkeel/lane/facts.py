@@ -261,7 +261,7 @@ def instant_in_range(instant: int | None, field: str, report: Report) -> int | N
 
 def read_row(row: LaneRow, prefix: str, fields: Sequence[str]) -> tuple[list[BlockFact], list[Unreadable]]:
     """What one row states, whatever is in it."""
-    label, recorded, row_id, _, source, trust, updated, properties = row
+    label, recorded, row_id, _, source, trust, _, properties = row
     node_id = readable_text(row_id)
     report = Report(node_id)
     if node_id != row_id:
@@ -271,7 +271,6 @@ def read_row(row: LaneRow, prefix: str, fields: Sequence[str]) -> tuple[list[Blo
         instant_in_range(recorded, "recorded_at", report),
         read_trust(trust, "trust", report),
     )
-    instant_in_range(updated, "updated_at", report)
     facts = statement_fact(label, prefix, provenance, node_id, report)
     if fields and not facts and not is_encodable(label):
         return [], report.entries
@@ -315,63 +314,48 @@ def read_rows(rows: Sequence[LaneRow], prefix: str, fields: Sequence[str]) -> Ro
     skip = len(prefix)
     values = [row[0][skip:].strip(WHITE_SPACE) for row in rows]
     recorded, ids, sources, trusts = (list(map(itemgetter(column), rows)) for column in (1, 2, 4, 5))
-    if RESERVED_PROPERTIES.isdisjoint(fields):
-        special = _special_rows(values, recorded, ids, sources, trusts, rows)
-        if fields:
-            special.update(compress(count(), map(itemgetter(7), rows)))
-    else:
-        special = set(range(len(rows)))
-        values = [""] * len(rows)
-    shared = {key: _plain_provenance(*key) for key in set(zip(sources, trusts, strict=True))}
-    provenance = list(map(shared.__getitem__, zip(sources, trusts, strict=True)))
-    records = encode_columns(values, recorded, provenance)
+    spoken = list(zip(sources, trusts, strict=True))
+    shared = {key: _clean_provenance(*key) for key in set(spoken)}
+    provenance = [*map(shared.__getitem__, spoken)]
+    special = set() if RESERVED_PROPERTIES.isdisjoint(fields) else set(range(len(rows)))
+    if fields:
+        special.update(compress(count(), map(itemgetter(7), rows)))
+    if None in shared.values():
+        special.update(position for position, encoded in enumerate(provenance) if encoded is None)
+    if not is_encodable("".join(ids)):
+        special.update(position for position, node_id in enumerate(ids) if not is_encodable(node_id))
+    if not _all_in_range(recorded):
+        special.update(position for position, instant in enumerate(recorded) if not _all_in_range([instant]))
+    if not all(values):
+        special.update(position for position, value in enumerate(values) if not value)
+    try:
+        records = encode_columns(values, recorded, provenance)
+    except UnicodeEncodeError:
+        special.update(position for position, value in enumerate(values) if not is_encodable(value))
+        for position in special:
+            values[position] = ""
+        records = encode_columns(values, recorded, provenance)
     facts = list(map(_make_fact, zip(values, sources, recorded, repeat(None), trusts, ids, strict=False)))
     if not special:
         return RowFacts(facts, records, None, [])
     return _merge_special(rows, prefix, fields, RowFacts(facts, records, None, []), sorted(special))
 
 
-def _plain_provenance(source: str | None, trust: str | None) -> bytes:
-    # Rows with a source that cannot be encoded are read singly and this is not used.
-    return encode_provenance(None, source if source is None or is_encodable(source) else None, trust)
+def _clean_provenance(source: str | None, trust: str | None) -> Any:
+    """The encoded provenance; None where it must be read with care."""
+    if trust not in _KNOWN_TRUST or not (
+        source is None or (source and trim(source) == source and is_encodable(source))
+    ):
+        return None
+    return encode_provenance(None, source, trust)
 
 
-def _special_rows(
-    values: list[str],
-    recorded: Sequence[int | None],
-    ids: Sequence[str],
-    sources: Sequence[str | None],
-    trusts: Sequence[str | None],
-    rows: Sequence[LaneRow],
-) -> set[int]:
-    """The positions of rows that are not one clean statement; values that cannot be encoded are blanked."""
-    special: set[int] = set()
-    if not is_encodable("".join(values)):
-        for position, value in enumerate(values):
-            if not is_encodable(value):
-                values[position] = ""
-    if not all(values):
-        special.update(position for position, value in enumerate(values) if not value)
-    if not is_encodable("".join(ids)):
-        special.update(position for position, node_id in enumerate(ids) if not is_encodable(node_id))
-    odd_sources = {s for s in set(sources) if s is not None and (trim(s) != s or not s or not is_encodable(s))}
-    if odd_sources:
-        special.update(position for position, source in enumerate(sources) if source in odd_sources)
-    if not _KNOWN_TRUST.issuperset(trusts):
-        special.update(position for position, trust in enumerate(trusts) if trust not in _KNOWN_TRUST)
-    for instants in (recorded, list(map(itemgetter(6), rows))):
-        if not _all_in_range(instants):
-            special.update(
-                position
-                for position, instant in enumerate(instants)
-                if instant is not None and not EARLIEST <= instant <= LATEST
-            )
-    return special
-
-
-def _all_in_range(instants: Sequence[int | None]) -> bool:
-    known = list(filter(None, instants))
-    return not known or (min(known) >= EARLIEST and max(known) <= LATEST)
+def _all_in_range(instants: Sequence[Any]) -> bool:
+    try:
+        return bool(min(instants) >= EARLIEST and max(instants) <= LATEST)
+    except TypeError:
+        known = [instant for instant in instants if instant is not None]
+        return not known or (min(known) >= EARLIEST and max(known) <= LATEST)
 
 
 def _merge_special(

@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain, compress
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Final, final
 
@@ -360,17 +360,16 @@ def _index(rows: Sequence[LaneRow]) -> dict[str, dict[str, LaneRow]]:
     Raises:
         ScannerError: a node is there twice.
     """
-    scopes = list(map(itemgetter(3), rows))
-    ids = list(map(itemgetter(2), rows))
-    roots = {path: scope_root(path) for path in set(scopes)}
+    ids = map(itemgetter(2), rows)
+    roots = {path: scope_root(path) for path in set(map(itemgetter(3), rows))}
     index: dict[str, dict[str, LaneRow]] = {}
     for root in set(roots.values()):
         within = {path for path, its_root in roots.items() if its_root == root}
         if len(within) == len(roots):
-            index[root] = dict(zip(ids, rows, strict=True))
+            index[root] = dict(zip(ids, rows, strict=False))
         else:
-            mask = [path in within for path in scopes]
-            index[root] = dict(zip(compress(ids, mask), compress(rows, mask), strict=True))
+            those = [row for row in rows if row[3] in within]
+            index[root] = dict(zip(map(itemgetter(2), those), those, strict=True))
     if sum(map(len, index.values())) != len(rows):
         raise ScannerError("the store answered with the same node twice")
     return index
