@@ -1,0 +1,245 @@
+"""A stream of lines into a store: one transaction, or one for every chunk of lines and resumable.
+
+All or nothing by default. With a chunk, each transaction also writes a mark: how many lines and bytes of the stream it
+ends behind, their hash, and which of those lines were refused. After a crash the next import of the same name checks
+the hash, tries the refused lines again and goes on behind the mark; a stream that does not begin with those bytes is
+imported from its start. The mark goes with the last chunk. Memory is bounded by the longest line and, with a chunk, by
+the numbers of the refused lines.
+
+Refused lines are told one by one and the others are taken, unless the import is strict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, final
+
+import attrs
+
+from promptkeel.errors import ExchangeError, InvalidInputError
+from promptkeel.exchange.entries import LineFormat
+from promptkeel.exchange.reading import Line, LineReader, hash_of_prefix
+from promptkeel.exchange.taking import take
+from promptkeel.steps import Call, Steps
+from promptkeel.store.base import Engine
+from promptkeel.store.facade import StoreCore
+from promptkeel.store.operations import Decide, Mark, Transaction, perform
+
+_EVERY: Final = 500
+"""Progress is told after as many lines."""
+_KEPT: Final = 100
+"""As many refused lines are in the report itself."""
+
+
+@final
+@attrs.frozen(order=False)
+class Rejected:
+    """A line that was not taken.
+
+    Attributes:
+        line: its number, counted from 1.
+        reason: why.
+        text: what it says; bytes that are not UTF-8 are spelled as escapes.
+    """
+
+    line: int
+    reason: str
+    text: str = attrs.field(repr=False)
+
+
+@final
+@attrs.frozen(order=False, kw_only=True)
+class ImportReport:
+    """What an import did; with ``dry_run``, what it would do.
+
+    Attributes:
+        inserted: new nodes.
+        updated: nodes and edges that were overwritten; only where that was asked for.
+        confirmed: statements that were there, said again by someone else or at another time.
+        linked: new edges.
+        unchanged: nodes and edges that were there, or have been and were corrected or retracted since.
+        rejected: lines that were not taken.
+        lines: lines read, blank ones too.
+        resumed: lines that an earlier, interrupted import had committed.
+        committed: whether the lines that were taken are in the store.
+        dry_run: whether nothing was to be written.
+        first_rejected: the first of the rejected lines.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    confirmed: int = 0
+    linked: int = 0
+    unchanged: int = 0
+    rejected: int = 0
+    lines: int = 0
+    resumed: int = 0
+    committed: bool = True
+    dry_run: bool = False
+    first_rejected: tuple[Rejected, ...] = ()
+
+
+def _ignore(_: object) -> None:
+    """Nobody listens."""
+
+
+@final
+@attrs.frozen(order=False, kw_only=True)
+class ImportSettings:
+    """How an import goes.
+
+    Attributes:
+        name: what the stream is called; an interrupted import is resumed under the same name.
+        chunk: commit after as many lines; None is one transaction for all.
+        replace: whether a line overwrites a node or an edge that says something else.
+        strict: whether one refused line refuses them all.
+        dry_run: say what would be done, and do nothing.
+        on_rejected: called with each refused line.
+        on_progress: called with the number of bytes read, now and then, on the thread that writes.
+    """
+
+    name: str = "-"
+    chunk: int | None = None
+    replace: bool = False
+    strict: bool = False
+    dry_run: bool = False
+    on_rejected: Callable[[Rejected], object] = _ignore
+    on_progress: Callable[[int], object] = _ignore
+
+    def __attrs_post_init__(self) -> None:
+        if self.chunk is not None and (type(self.chunk) is not int or self.chunk < 1):
+            raise InvalidInputError(f"must be a whole number of at least 1, not {self.chunk!r}", field="chunk")
+        if self.chunk is not None and self.strict:
+            raise InvalidInputError("a strict import is one transaction; leave out either", field="chunk")
+
+    @property
+    def mark_key(self) -> str:
+        """Where the store keeps how far an import of this name has come."""
+        return "import:" + hashlib.sha256(self.name.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def import_steps(
+    store: StoreCore,
+    stream: BinaryIO,
+    format: LineFormat,  # noqa: A002 - the word that callers use
+    settings: ImportSettings | None = None,
+) -> Steps[ImportReport]:
+    """Import every line of a seekable stream of bytes.
+
+    Raises:
+        ExchangeError: the stream cannot be read, or is no UTF-8 text at all.
+        StoreError: the store cannot be written; what earlier chunks committed stays.
+    """
+    settings = ImportSettings() if settings is None else settings
+    if not stream.seekable():
+        raise ExchangeError("the stream cannot be read twice; copy it to a file first")
+    importing = _Importing(stream, format, settings)
+    yield Call(importing.begin, store.engine)
+    while not importing.ended:
+        try:
+            yield from store.apply((Decide(importing.take_lines),), dry_run=settings.dry_run)
+        except _RefusedError:
+            return importing.report(committed=False)
+    return importing.report(committed=not settings.dry_run)
+
+
+class _RefusedError(Exception):
+    """Rolls a strict import back."""
+
+
+@final
+class _Importing:
+    """One import: where it is in the stream, and what it has counted."""
+
+    def __init__(self, stream: BinaryIO, line_format: LineFormat, settings: ImportSettings) -> None:
+        self._stream = stream
+        self._format = line_format
+        self._settings = settings
+        self._chunk = None if settings.dry_run else settings.chunk
+        self._reader = LineReader(stream)
+        self._counts: Counter[str] = Counter()
+        self._refused: list[int] = []
+        self._first: list[Rejected] = []
+        self._resumed = 0
+        self._again: frozenset[int] = frozenset()
+        self._marked = False
+        self.ended = False
+
+    def begin(self, engine: Engine) -> None:
+        """Find where to begin: behind what an interrupted import has committed, or at the start."""
+        mark = engine.mark(self._settings.mark_key)
+        self._marked = mark is not None
+        if mark is not None and self._chunk is not None:
+            found = _read_mark(mark)
+            if found is not None and hash_of_prefix(self._stream, found["bytes"]) == found["sha256"]:
+                self._resumed = found["lines"]
+                self._again = frozenset(found["rejected"])
+        self._stream.seek(0)
+
+    def take_lines(self, transaction: Transaction, now: int) -> None:
+        """Take the lines of one transaction."""
+        taken = 0
+        while self._chunk is None or taken < self._chunk:
+            line = self._reader.next()
+            if line is None:
+                self.ended = True
+                break
+            if line.number % _EVERY == 0:
+                self._settings.on_progress(self._reader.offset)
+            if line.is_blank or (line.number <= self._resumed and line.number not in self._again):
+                continue
+            taken += 1
+            self._take_line(transaction, line, now)
+        if self.ended:
+            self._settings.on_progress(self._reader.offset)
+        if self._refused and self._settings.strict:
+            raise _RefusedError
+        self._put_mark(transaction, now)
+
+    def _take_line(self, transaction: Transaction, line: Line, now: int) -> None:
+        try:
+            entries = self._format.parse(line.decode())
+            self._counts.update(take(transaction, entries, now, replace=self._settings.replace))
+        except (ExchangeError, InvalidInputError) as error:
+            self._refused.append(line.number)
+            rejected = Rejected(line.number, str(error), line.shown())
+            if len(self._first) < _KEPT:
+                self._first.append(rejected)
+            self._settings.on_rejected(rejected)
+
+    def _put_mark(self, transaction: Transaction, now: int) -> None:
+        value = None
+        if not self.ended and self._reader.lines > self._resumed:
+            place = {"lines": self._reader.lines, "bytes": self._reader.offset, "sha256": self._reader.sha256}
+            value = json.dumps({**place, "rejected": self._refused})
+        if self.ended and not self._marked:
+            return
+        if value is not None or self.ended:
+            perform(transaction, Mark(self._settings.mark_key, value), now)
+            self._marked = True
+
+    def report(self, *, committed: bool) -> ImportReport:
+        """What was counted."""
+        counted = {name: self._counts[name] for name in ("inserted", "updated", "confirmed", "linked", "unchanged")}
+        return ImportReport(
+            **counted,
+            rejected=len(self._refused),
+            lines=self._reader.lines,
+            resumed=self._resumed,
+            committed=committed,
+            dry_run=self._settings.dry_run,
+            first_rejected=tuple(self._first),
+        )
+
+
+def _read_mark(mark: str) -> dict[str, Any] | None:
+    """A mark's content; None where another program wrote something else there."""
+    try:
+        found = json.loads(mark)
+        place = {"lines": int(found["lines"]), "bytes": int(found["bytes"]), "sha256": str(found["sha256"])}
+        return {**place, "rejected": [int(number) for number in found["rejected"]]}
+    except (ValueError, TypeError, KeyError):
+        return None

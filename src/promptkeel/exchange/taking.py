@@ -1,0 +1,133 @@
+"""What an imported line means for what is there, decided inside the transaction that writes it. No I/O, no clock.
+
+An import never reverts: what a node says now, or has said in any kept version, is not said again. Everything of one
+line is decided before any of it is written, so that a refused line leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from promptkeel.errors import CycleError, ExchangeError, NodeNotFoundError, ReadOnlyNodeError
+from promptkeel.exchange.entries import Connection, Entry, Statement
+from promptkeel.model import NOT_GIVEN, MemoryNode
+from promptkeel.store.operations import Kind, Link, Operation, Put, Remember, Transaction, perform
+
+Plan = tuple[Kind, Operation | None]
+
+_WRITE_REFUSALS = (CycleError, NodeNotFoundError, ReadOnlyNodeError)
+
+
+def take(transaction: Transaction, entries: Sequence[Entry], now: int, *, replace: bool = False) -> list[Kind]:
+    """Take everything that one line says, or none of it; what became of each.
+
+    Raises:
+        ExchangeError: says why the line is refused; nothing of it was written.
+    """
+    plans: list[Plan] = []
+    for entry in entries:
+        if isinstance(entry, Statement):
+            plans.append(_plan_statement(transaction, entry, replace=replace))
+        else:
+            plans.append(_plan_connection(transaction, entry, replace=replace))
+    return [_carry_out(transaction, plan, now) for plan in plans]
+
+
+def _carry_out(transaction: Transaction, plan: Plan, now: int) -> Kind:
+    kind, operation = plan
+    if operation is None:
+        return kind
+    try:
+        return perform(transaction, operation, now).kind
+    except _WRITE_REFUSALS as error:
+        raise ExchangeError(str(error)) from None
+
+
+def _plan_statement(transaction: Transaction, statement: Statement, *, replace: bool) -> Plan:
+    node = statement.node
+    current = transaction.find(node.scope.root, node.id)
+    if not statement.identified:
+        current = transaction.find_live(node.scope, node.label) or current
+    if current is None:
+        if transaction.is_erased(node.scope.root, node.id):
+            raise ExchangeError(
+                f"node {node.id!r} was erased and its id is not handed out again; give the line an id of its own"
+            )
+        return "inserted", Put(node)
+    if statement.identified:
+        return _plan_known(transaction, node, current, replace=replace)
+    return _plan_repeated(transaction, node, current, replace=replace)
+
+
+def _plan_known(transaction: Transaction, node: MemoryNode, current: MemoryNode, *, replace: bool) -> Plan:
+    if any(_says_the_same(node, version) for version in _versions(transaction, current)):
+        return "unchanged", None
+    if not replace:
+        raise ExchangeError(f"id {node.id!r} is in use with other content; --replace overwrites it")
+    if node.scope != current.scope:
+        raise ExchangeError(
+            f"id {node.id!r} is in use at scope {current.scope.path or '(deployment)'} and cannot move; use another id"
+        )
+    return "updated", Put(node, current)
+
+
+def _plan_repeated(transaction: Transaction, node: MemoryNode, current: MemoryNode, *, replace: bool) -> Plan:
+    versions = _versions(transaction, current)
+    of_label = [version for version in versions if (version.scope, version.label) == (node.scope, node.label)]
+    if not of_label:
+        raise ExchangeError(f"id {node.id!r}, which follows from scope and label, is in use with other content")
+    if node.own_properties and not any(_same_properties(node, version) for version in of_label):
+        if not replace:
+            raise ExchangeError(
+                f"node {current.id!r} says the same with other properties; correct it, or --replace overwrites it"
+            )
+        return "updated", Put(attrs.evolve(node, id=current.id), current)
+    if current.state != "live" or current.label != node.label:
+        return "unchanged", None
+    known = [(version.source, version.recorded, version.trust) for version in versions]
+    known += [(past.source, past.recorded, past.trust) for past in transaction.testimonies(current)]
+    if any(_same_provenance(node, *provenance) for provenance in known):
+        return "unchanged", None
+    return "confirmed", Remember(node)
+
+
+def _versions(transaction: Transaction, current: MemoryNode) -> tuple[MemoryNode, ...]:
+    return (current, *transaction.versions(current))
+
+
+def _says_the_same(node: MemoryNode, version: MemoryNode) -> bool:
+    recorded = version.recorded if node.recorded is NOT_GIVEN else node.recorded
+    return (node.label, node.source, recorded, node.trust, node.state, node.scope) == (
+        version.label,
+        version.source,
+        version.recorded,
+        version.trust,
+        version.state,
+        version.scope,
+    ) and _same_properties(node, version)
+
+
+def _same_properties(node: MemoryNode, version: MemoryNode) -> bool:
+    return attrs.evolve(version, properties=node.own_properties).same_content(version)
+
+
+def _same_provenance(node: MemoryNode, source: object, recorded: object, trust: object) -> bool:
+    same_time = node.recorded is NOT_GIVEN or node.recorded == recorded
+    return same_time and (node.source, node.trust) == (source, trust)
+
+
+def _plan_connection(transaction: Transaction, connection: Connection, *, replace: bool) -> Plan:
+    edge = connection.edge
+    present = transaction.edge(edge.scope.root, edge.start, edge.type, edge.end)
+    if present is None:
+        return "linked", Link(edge)
+    if present == edge or (connection.incidental and present.scope == edge.scope):
+        return "unchanged", None
+    if not replace:
+        raise ExchangeError(
+            f"edge {edge.type} from {edge.start!r} to {edge.end!r} is there with other properties; "
+            "--replace overwrites them"
+        )
+    return "updated", Link(edge)
