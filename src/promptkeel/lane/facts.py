@@ -26,6 +26,8 @@ from promptkeel.text import WHITE_SPACE, check_text, trim
 _make_fact: Final = partial(tuple.__new__, BlockFact)
 _KNOWN_TRUST: Final = frozenset({None, *TRUST_LEVELS})
 _MISSING: Final = object()
+# What a store takes at most; below the interpreter's own limit, which the environment can move.
+_LARGEST: Final = 10**1000
 
 
 @final
@@ -108,7 +110,7 @@ def check_prefix(label: str, prefix: str) -> None:
     """
     if not label.startswith(prefix):
         raise ScannerError(
-            f"asked for labels that start with {prefix!r}, the scanner answered with {readable_text(label)[:80]!r}"
+            f"asked for labels that start with {prefix!r}, the scanner answered with {label[:80]!r}"
         )
 
 
@@ -164,11 +166,10 @@ def _field_text(properties: Mapping[Any, Any], field: str, report: Report) -> st
     if isinstance(value, str):
         text = trim(str.__str__(value))
     elif isinstance(value, bool | int | float):
-        try:
-            text = json.dumps(value, allow_nan=False)
-        except ValueError:
+        number = _number_text(value)
+        if number is None:
             report.add(name, "is a number that JSON does not have or that is too long")
-            return None
+        return number
     else:
         report.add(name, f"must be text, a number or a boolean, not {type(value).__name__}")
         return None
@@ -176,6 +177,15 @@ def _field_text(properties: Mapping[Any, Any], field: str, report: Report) -> st
         report.add(name, "holds what UTF-8 cannot hold")
         return None
     return text or None
+
+
+def _number_text(value: float) -> str | None:
+    if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+        return None
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return None
 
 
 def _field_provenance(by_field: object, field: str, inherited: Provenance, report: Report) -> Provenance:

@@ -142,6 +142,10 @@ def _read_node(node: Any, scope: TenantScope, prefix: str, fields: tuple[str, ..
         report.add("label", f"must be text, not {type(label).__name__}")
     updated = _read_stamp(node, "updated_at", report)
     if isinstance(node, MemoryNode):
+        if node.state != "live":
+            raise ScannerError(
+                f"asked for live nodes, the scanner answered with node {node_id!r}, which is {node.state}"
+            )
         properties: Any = node.properties
     else:
         properties = _read_attribute(node, "properties", report)
