@@ -173,7 +173,8 @@ def test_a_strangers_node_is_not_there_to_write(store: Any) -> None:
 
 LABELS = [
     "SOUL:a", "SOUL:%", "SOUL:_", "SOUL:\\", "SOUL:a\U0010ffff", "SOUL:a\ud7ff", "SOUL:a\ue000", "SOUL;", "SOUL",
-    "SOUM:x", "soul:a", "S%", "S_", "\U0010ffff", "\U0010ffff\U0010ffff", "SOUL:é", "SOUL:e\u0301", "SOUL:*", "SOUL:[a]",
+    "SOUM:x", "soul:a", "S%", "S_", "\U0010ffff", "\U0010ffff\U0010ffff", "SOUL:é", "SOUL:e\u0301", "SOUL:*",
+    "SOUL:[a]",
 ]  # fmt: skip
 PREFIXES = [
     None, "", "S", "SOUL:", "SOUL:a", "SOUL:%", "SOUL:_", "SOUL:\\", "S%", "S_", "%", "_", "\U0010ffff", "SOUL:a\ud7ff",
