@@ -1,0 +1,66 @@
+"""The group of commands, and what becomes of everything that goes wrong in one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from promptkeel.cli import exchanging, memory, reading
+from promptkeel.cli.demo import demo
+from promptkeel.cli.display import put_document, put_notice
+from promptkeel.cli.failures import BROKEN_PIPE, EXIT_CODES, INTERRUPTED, OK, as_document, describe, exit_code
+from promptkeel.errors import PromptkeelError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=CONTEXT, epilog=EXIT_CODES, invoke_without_command=True)
+@click.version_option(package_name="promptkeel", prog_name="promptkeel")
+@click.pass_context
+def application(context: click.Context) -> None:
+    """The standing context of LLM agents: memory in, a complete, attributed, byte-stable prompt out.
+
+    Try it: promptkeel demo
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (
+    demo,
+    memory.remember,
+    memory.correct,
+    memory.retract,
+    memory.erase,
+    reading.facts,
+    reading.prompt,
+    reading.why,
+    reading.history,
+    exchanging.import_,
+    exchanging.export,
+):
+    command.epilog = command.epilog or EXIT_CODES
+    application.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code."""
+    try:
+        code = application.main(list(arguments), prog_name="promptkeel", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        put_notice("interrupted; what was not committed is not there")
+        return INTERRUPTED
+    except (click.ClickException, PromptkeelError) as error:
+        put_notice(describe(error))
+        if "--json" in arguments:
+            put_document(as_document(error))
+        return exit_code(error)
+    return code if isinstance(code, int) else OK

@@ -1,0 +1,88 @@
+"""From the words of the command line to declared blocks and a store's address. Pure, apart from a look at the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+from promptkeel.blocks import FileSource, MemoryLane, PromptBlockSpec, StaticSource
+from promptkeel.errors import InvalidDeclarationError
+
+DEFAULT_STORE: Final = "sqlite:///promptkeel.db"
+
+DEFAULT_BLOCKS: Final[Mapping[str, MemoryLane]] = {
+    "USER_PROFILE": MemoryLane(label_prefix="SOUL:", profile_fields={"language", "name", "role", "timezone"}),
+    "PREFERENCES": MemoryLane(label_prefix="PREFERENCE:"),
+    "FOCUS": MemoryLane(label_prefix="FOCUS:"),
+}
+"""The memory blocks that the command line knows without being told."""
+
+_FILE_URL: Final = "sqlite:///"
+
+
+def parse_assignment(text: str, option: str) -> tuple[str, str]:
+    """The two sides of ``NAME=VALUE``.
+
+    Raises:
+        InvalidDeclarationError: there is no ``=`` or no name.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise InvalidDeclarationError(f"must be NAME=VALUE, not {text!r}", field=option)
+    return name, value
+
+
+def parse_lane(text: str) -> tuple[str, MemoryLane]:
+    """A memory block from ``NAME=PREFIX`` or ``NAME=PREFIX:field,field``; the prefix ends with its last colon.
+
+    Raises:
+        InvalidDeclarationError: it says no block.
+    """
+    name, value = parse_assignment(text, "--lane")
+    prefix, colon, fields = value.rpartition(":")
+    if not prefix or not colon:
+        raise InvalidDeclarationError(
+            f"{text!r} has no label prefix; write NAME=SOUL: or NAME=SOUL:field,field", field="--lane"
+        )
+    names = frozenset(field.strip() for field in fields.split(",") if field.strip())
+    return name, MemoryLane(label_prefix=prefix + colon, profile_fields=names)
+
+
+def declare_lanes(lanes: Iterable[str]) -> dict[str, MemoryLane]:
+    """The default memory blocks with those of ``--lane`` added or put in their place."""
+    return {**DEFAULT_BLOCKS, **dict(parse_lane(text) for text in lanes)}
+
+
+def declare_blocks(
+    lanes: Mapping[str, MemoryLane], statics: Sequence[str] = (), files: Sequence[str] = ()
+) -> list[PromptBlockSpec]:
+    """The declared blocks: memory lanes, ``--static NAME=TEXT`` and ``--file NAME=PATH``.
+
+    Raises:
+        InvalidDeclarationError: one of them cannot mean anything.
+    """
+    blocks = [PromptBlockSpec(name=name, source=lane) for name, lane in lanes.items()]
+    for text in statics:
+        name, value = parse_assignment(text, "--static")
+        blocks.append(PromptBlockSpec(name=name, source=StaticSource(value)))
+    for text in files:
+        name, value = parse_assignment(text, "--file")
+        blocks.append(PromptBlockSpec(name=name, source=FileSource(Path(value))))
+    return blocks
+
+
+def store_url(given: str) -> str:
+    """The address of a store given as an address or as the path of a file."""
+    if given.startswith(("sqlite:", "ram:")) or "://" in given:
+        return given
+    return _FILE_URL + quote(given, safe="/\\: ")
+
+
+def missing_file(url: str) -> Path | None:
+    """The file that a store's address names, where there is none; else None."""
+    if not url.startswith(_FILE_URL):
+        return None
+    path = Path(unquote(url[len(_FILE_URL) :]))
+    return None if path.exists() else path

@@ -1,0 +1,244 @@
+"""The commands that move memory in and out of files: import, export."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, final
+
+import attrs
+import click
+
+from promptkeel.cli.display import Column, ProgressBar, put_bytes, put_document, put_notice, put_table
+from promptkeel.cli.failures import OK, REJECTED
+from promptkeel.cli.options import Session, scope_option, session_options
+from promptkeel.errors import ExchangeError
+from promptkeel.exchange import (
+    ImportReport,
+    ImportSettings,
+    JsonLines,
+    KnowledgeGraph,
+    Rejected,
+    export_steps,
+    import_steps,
+    replace_file,
+)
+from promptkeel.exchange.entries import LineFormat
+from promptkeel.model import TRUST_LEVELS, Trust
+from promptkeel.scope import DEPLOYMENT, TenantScope
+from promptkeel.steps import drive_blocking
+
+_NAMED: Final = 20
+"""As many rejected lines are named on the screen."""
+_IN_MEMORY: Final = 16 * 1024 * 1024
+_COUNTS: Final = ("inserted", "updated", "confirmed", "linked", "unchanged", "rejected")
+
+FormatName = Literal["jsonl", "mcp"]
+
+
+@click.command(name="import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--format", "format_name", type=click.Choice(["jsonl", "mcp"]), default="jsonl", show_default=True)
+@click.option("--prefix", default="SOUL:", show_default=True, help="mcp: the label prefix of observations.")
+@click.option("--source", help="mcp: who or what said so; left out, not recorded.")
+@click.option("--trust", type=click.Choice(TRUST_LEVELS), help="mcp: whose words these are.")
+@click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Commit every N lines; resumable.")
+@click.option("--replace", is_flag=True, help="Overwrite nodes and edges that say something else.")
+@click.option("--strict", is_flag=True, help="One rejected line rejects them all.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option(
+    "--rejects", type=click.Path(dir_okay=False), help="Where rejected lines go.", show_default="next to FILE"
+)
+@scope_option(required=False)
+@session_options()
+def import_(
+    session: Session,
+    *,
+    file: str,
+    format_name: FormatName,
+    prefix: str,
+    source: str | None,
+    trust: Trust | None,
+    scope: TenantScope | None,
+    rejects: str | None,
+    **settings: Any,
+) -> int:
+    r"""Take memory from FILE ('-' is standard input); taking it twice changes nothing.
+
+    \b
+    jsonl  a line {"scope", "label" or "block" and "text", "properties", "source", "recorded_at", "trust", "id"}
+           or {"scope", "edge": {"start", "type", "end", "properties"}}; --scope is for lines that name none
+    mcp    the knowledge-graph file of the MCP memory server; --scope says where it is stored
+
+    All in one transaction, unless --chunk. Good lines are taken also where others are rejected, unless --strict;
+    rejected lines are named with their reasons and go to NAME.rejected.jsonl.
+    """
+    line_format = _format(session, format_name, scope, prefix, source, trust)
+    name = "-" if file == "-" else str(Path(file).resolve())
+    rejected_lines = _RejectFile(_reject_path(file, rejects), dry_run=settings["dry_run"])
+    with (
+        _opened(file) as (stream, size),
+        session.open(create=True) as keel,
+        rejected_lines,
+        ProgressBar("importing", size) as bar,
+    ):
+        report = drive_blocking(
+            import_steps(
+                keel.core.store,
+                stream,
+                line_format,
+                ImportSettings(name=name, on_rejected=rejected_lines.add, on_progress=bar.advance_to, **settings),
+            )
+        )
+    _put_report(session, report, rejected_lines)
+    return REJECTED if report.rejected else OK
+
+
+def _format(
+    session: Session,
+    format_name: FormatName,
+    scope: TenantScope | None,
+    prefix: str,
+    source: str | None,
+    trust: Trust | None,
+) -> LineFormat:
+    if format_name == "mcp":
+        if scope is None:
+            raise click.UsageError("--format mcp needs --scope: the file names none", click.get_current_context())
+        return KnowledgeGraph(scope, prefix=prefix, source=source, trust=trust)
+    if source is not None or trust is not None:
+        raise click.UsageError("--source and --trust go with --format mcp", click.get_current_context())
+    return JsonLines({name: lane.label_prefix for name, lane in session.lanes.items()}, scope)
+
+
+def _reject_path(file: str, rejects: str | None) -> Path | None:
+    if rejects is None:
+        return None if file == "-" else Path(file).with_name(f"{Path(file).stem}.rejected.jsonl")
+    if file != "-" and Path(rejects).resolve() == Path(file).resolve():
+        raise click.UsageError("--rejects names the imported file itself", click.get_current_context())
+    return Path(rejects)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[tuple[BinaryIO, int]]:
+    """The file, or standard input copied to a temporary file, and its size."""
+    try:
+        if file != "-":
+            with Path(file).open("rb") as stream:
+                yield stream, os.fstat(stream.fileno()).st_size
+            return
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spooled:
+            shutil.copyfileobj(sys.stdin.buffer, spooled)
+            size = spooled.tell()
+            spooled.seek(0)
+            yield spooled, size  # type: ignore[misc]  # typeshed spells its buffer methods otherwise
+    except (FileNotFoundError, PermissionError) as error:
+        if error.filename is None:
+            raise
+        raise ExchangeError(f"cannot read {file}: {error.strerror}") from error
+
+
+@final
+class _RejectFile:
+    """The file of rejected lines, begun with the first of them and replaced whole at the end."""
+
+    def __init__(self, path: Path | None, *, dry_run: bool) -> None:
+        self.path = None if dry_run else path
+        self.written = False
+        self._stack = ExitStack()
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> None:
+        self._stack.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.__exit__(*error)  # type: ignore[arg-type]
+        self.written = self._file is not None
+
+    def add(self, rejected: Rejected) -> None:
+        """Write one rejected line."""
+        if self.path is None:
+            return
+        if self._file is None:
+            self._file = self._stack.enter_context(replace_file(self.path))
+        self._file.write(json.dumps(attrs.asdict(rejected), ensure_ascii=False).encode() + b"\n")
+
+
+def _put_report(session: Session, report: ImportReport, rejects: _RejectFile) -> None:
+    for rejected in report.first_rejected[:_NAMED]:
+        put_notice(f"line {rejected.line}: {rejected.reason}")
+    if report.rejected:
+        written = f"; all of them are in {rejects.path}" if rejects.written else ""
+        taken = "the other lines were taken" if report.committed else "nothing was written"
+        put_notice(f"{report.rejected} of {report.lines} lines rejected, {taken}{written}")
+    counts = {name: getattr(report, name) for name in _COUNTS}
+    if session.as_json:
+        put_document(
+            {
+                **counts,
+                "lines": report.lines,
+                "resumed": report.resumed,
+                "committed": report.committed,
+                "dry_run": report.dry_run,
+                "rejects": str(rejects.path) if rejects.written else None,
+                "rejected_lines": [{"line": each.line, "reason": each.reason} for each in report.first_rejected],
+            }
+        )
+        return
+    title = "would be" if report.dry_run else ("was" if report.committed else "would have been")
+    put_table((Column(title), Column("count", justify="right")), list(counts.items()))
+
+
+@click.command
+@click.option("--output", type=click.Path(dir_okay=False), help="The file, replaced whole; left out, standard output.")
+@click.option("--format", "format_name", type=click.Choice(["jsonl", "mcp"]), default="jsonl", show_default=True)
+@click.option("--prefix", default="SOUL:", show_default=True, help="mcp: the label prefix of observations.")
+@click.option("--all", "everything", is_flag=True, help="jsonl: retracted and superseded nodes too.")
+@scope_option(required=False)
+@session_options()
+def export(
+    session: Session,
+    *,
+    output: str | None,
+    format_name: FormatName,
+    prefix: str,
+    everything: bool,
+    scope: TenantScope | None,
+) -> None:
+    """Print what is stored at a scope and below it, or everything; an import takes it back.
+
+    promptkeel export --scope org:acme --output acme.jsonl
+    """
+    if format_name == "mcp" and scope is None:
+        raise click.UsageError("--format mcp needs --scope: it exports exactly one", click.get_current_context())
+    with session.open() as keel:
+        found = drive_blocking(
+            export_steps(
+                keel.core.store,
+                DEPLOYMENT if scope is None else scope,
+                format=format_name,
+                everything=everything,
+                prefix=prefix,
+            )
+        )
+    if found.left_out:
+        put_notice(f"{found.left_out} statements are about no entity, which this format cannot say; they are left out")
+    if output is not None:
+        with replace_file(output) as file:
+            file.writelines(found.encoded())
+    counts = {"statements": found.statements, "edges": found.edges, "left_out": found.left_out, "output": output}
+    if session.as_json:
+        put_document(counts if output is not None else {**counts, "lines": [json.loads(line) for line in found.lines]})
+    elif output is None:
+        buffer = io.BytesIO()
+        buffer.writelines(found.encoded())
+        put_bytes(buffer.getvalue())
+    else:
+        put_notice(f"wrote {found.statements} statements and {found.edges} edges to {output}")

@@ -1,0 +1,189 @@
+"""What every command takes: where the store is, who asks, which blocks are declared, and how to answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, final
+
+import attrs
+import click
+
+from promptkeel import blocking
+from promptkeel.blocks import MemoryLane, PromptBlockSpec
+from promptkeel.cli.declarations import DEFAULT_STORE, declare_blocks, declare_lanes, missing_file, store_url
+from promptkeel.cli.failures import MissingStoreError
+from promptkeel.errors import InvalidInstantError, InvalidScopeError
+from promptkeel.instants import parse_instant
+from promptkeel.model import NOT_GIVEN, TRUST_LEVELS
+from promptkeel.resolver import BlockEvent
+from promptkeel.scope import TenantScope
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@final
+@attrs.frozen(order=False)
+class Session:
+    """What a command was told about everything but itself."""
+
+    store: str
+    lanes: dict[str, MemoryLane]
+    as_json: bool
+    statics: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The address of the store."""
+        return store_url(self.store)
+
+    @property
+    def blocks(self) -> list[PromptBlockSpec]:
+        """The declared blocks."""
+        return declare_blocks(self.lanes, self.statics, self.files)
+
+    def open(self, *, create: bool = False, observe: Callable[[BlockEvent], object] | None = None) -> blocking.Keel:
+        """The keel, to be entered.
+
+        Raises:
+            MissingStoreError: there is no store, and the command would not make one.
+        """
+        missing = None if create else missing_file(self.url)
+        if missing is not None:
+            raise MissingStoreError(
+                f"there is no store at {missing}; 'promptkeel remember' or 'promptkeel import' makes one, "
+                "--store or PROMPTKEEL_STORE names another"
+            )
+        return blocking.open(self.url, blocks=self.blocks, observe=observe)
+
+
+class ScopeType(click.ParamType[TenantScope]):
+    """A scope path."""
+
+    name = "scope"
+
+    def convert(
+        self, value: str | TenantScope, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TenantScope:
+        """The scope of a path."""
+        if isinstance(value, TenantScope):
+            return value
+        try:
+            return TenantScope.parse(value)
+        except InvalidScopeError as error:
+            self.fail(str(error), param, ctx)
+
+
+class InstantType(click.ParamType[Any]):
+    """A time, or ``none`` for "not recorded"."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The instant of ISO 8601 text; None for ``none``."""
+        if value == "none":
+            return None
+        if value is NOT_GIVEN:
+            return value
+        try:
+            return parse_instant(value)
+        except InvalidInstantError as error:
+            self.fail(str(error), param, ctx)
+
+
+class PropertyType(click.ParamType[tuple[str, Any]]):
+    """``NAME=VALUE``; a value that is JSON is read as JSON, any other as text."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """The name and the value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} must be NAME=VALUE", param, ctx)
+        try:
+            return name, json.loads(text)
+        except ValueError:
+            return name, text
+
+
+def scope_option(*, required: bool = True) -> Callable[[Command], Command]:
+    """The option ``--scope``."""
+    return click.option(
+        "--scope",
+        type=ScopeType(),
+        required=required,
+        envvar="PROMPTKEEL_SCOPE",
+        metavar="PATH",
+        help="Who asks, as org:acme/user:ada; '' is the whole deployment.",
+    )
+
+
+def provenance_options(command: Command) -> Command:
+    """The options that say who said something, when, and whose words they are."""
+    trust = click.option("--trust", type=click.Choice(TRUST_LEVELS), help="Whose words these are.")
+    recorded = click.option(
+        "--recorded-at",
+        type=InstantType(),
+        default=NOT_GIVEN,
+        show_default="now",
+        metavar="TIME",
+        help="When it was said, in ISO 8601; 'none' is not recorded.",
+    )
+    return click.option("--source", help="Who or what said so.")(recorded(trust(command)))
+
+
+def session_options(*, authored: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of every command; the command gets them as one ``Session``, its first argument."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def call(
+            *,
+            store: str,
+            lanes: Sequence[str],
+            as_json: bool,
+            statics: Sequence[str] = (),
+            files: Sequence[str] = (),
+            **arguments: Any,
+        ) -> Any:
+            session = Session(store, declare_lanes(lanes), as_json, tuple(statics), tuple(files))
+            return command(session, **arguments)
+
+        options = [
+            click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document."),
+            click.option(
+                "--lane",
+                "lanes",
+                multiple=True,
+                metavar="NAME=PREFIX:[FIELDS]",
+                help="Declare a memory block, as USER_PROFILE=SOUL:role,language; may be given again.",
+            ),
+            click.option(
+                "--store",
+                envvar="PROMPTKEEL_STORE",
+                default=DEFAULT_STORE,
+                show_default=True,
+                metavar="URL|FILE",
+                help="Where memory is kept.",
+            ),
+        ]
+        if authored:
+            options += [
+                click.option(
+                    "--file", "files", multiple=True, metavar="NAME=PATH", help="Declare a block with a file's text."
+                ),
+                click.option(
+                    "--static", "statics", multiple=True, metavar="NAME=TEXT", help="Declare a block with this text."
+                ),
+            ]
+        decorated: Callable[..., Any] = call
+        for option in options:
+            decorated = option(decorated)
+        return decorated
+
+    return decorate

@@ -1,0 +1,239 @@
+"""The commands that read: facts, prompt, why, history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from promptkeel.cli.display import (
+    Column,
+    date_of,
+    is_terminal,
+    node_document,
+    put_bytes,
+    put_document,
+    put_line,
+    put_table,
+    time_of,
+)
+from promptkeel.cli.options import Session, scope_option, session_options
+from promptkeel.errors import InvalidInputError
+from promptkeel.keel import Why
+from promptkeel.model import BlockFact, MemoryNode
+from promptkeel.prompt import Prompt
+from promptkeel.resolver import ResolvedBlock
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import History, Testimony
+
+_FACTS = (
+    Column("block"),
+    Column("fact", wraps=True),
+    Column("source", wraps=True),
+    Column("recorded"),
+    Column("trust"),
+    Column("id"),
+)
+_VERSIONS = (
+    Column("updated"),
+    Column("state"),
+    Column("label", wraps=True),
+    Column("properties", wraps=True),
+    Column("source", wraps=True),
+    Column("recorded"),
+    Column("trust"),
+)
+
+
+def fact_document(fact: BlockFact) -> dict[str, Any]:
+    """A fact as ``--json`` prints it."""
+    return {
+        "value": fact.value,
+        "field": fact.field,
+        "source": fact.source,
+        "recorded_at": time_of(fact.recorded),
+        "trust": fact.trust,
+        "node_id": fact.node_id,
+    }
+
+
+@click.command
+@click.option("--block", metavar="NAME", help="Only this memory block.")
+@scope_option()
+@session_options()
+def facts(session: Session, *, scope: TenantScope, block: str | None) -> None:
+    """Show every fact that the memory blocks hold at a scope, with its provenance."""
+    if block is not None and block not in session.lanes:
+        declared = ", ".join(session.lanes)
+        raise InvalidInputError(f"{block!r} is no declared memory block (declared: {declared})", field="--block")
+    with session.open() as keel:
+        found = [each for each in keel.resolve(scope).blocks if each.is_learned and block in (None, each.name)]
+    if session.as_json:
+        put_document({"scope": scope.path, "blocks": [_lane_document(each) for each in found]})
+        return
+    rows = [
+        (each.name, fact.value, fact.source, date_of(fact.recorded), fact.trust, fact.node_id)
+        for each in found
+        for fact in each.facts
+    ]
+    put_table(_FACTS, rows)
+
+
+def _lane_document(block: ResolvedBlock) -> dict[str, Any]:
+    return {
+        "name": block.name,
+        "revision": block.revision_id,
+        "facts": [fact_document(fact) for fact in block.facts],
+        "unreadable": [
+            {"node_id": each.node_id, "field": each.field, "reason": each.reason} for each in block.revision.unreadable
+        ],
+    }
+
+
+def prompt_document(prompt: Prompt) -> dict[str, Any]:
+    """A prompt as ``--json`` prints it."""
+    return {
+        "scope": prompt.scope.path,
+        "fingerprint": prompt.fingerprint,
+        "tokens": prompt.tokens,
+        "freshness": str(prompt.freshness),
+        "heads": None if prompt.heads is None else prompt.heads.to_json(),
+        "blocks": [
+            {
+                "name": block.name,
+                "tier": block.spec.tier,
+                "facts": len(block.facts) if block.is_learned else None,
+                "tokens": prompt.block_tokens[block.name],
+                "revision": block.revision_id,
+                "omitted": len(block.omitted),
+                "text": block.text,
+            }
+            for block in prompt.blocks
+        ],
+        "text": prompt.text,
+    }
+
+
+@click.command
+@scope_option()
+@session_options(authored=True)
+def prompt(session: Session, *, scope: TenantScope) -> None:
+    """Print the prompt of a scope, byte for byte as a model gets it.
+
+    promptkeel prompt --scope org:acme/user:ada --static BOUNDARIES="Never guess." --file RULES=rules.md
+    """
+    with session.open() as keel:
+        found = keel.prompt(scope)
+    if session.as_json:
+        put_document(prompt_document(found))
+        return
+    end = b"\n" if is_terminal() and not found.text.endswith("\n") else b""
+    put_bytes(found.text.encode() + end)
+
+
+@click.command
+@click.argument("node_id", metavar="ID")
+@scope_option()
+@session_options()
+def why(session: Session, *, scope: TenantScope, node_id: str) -> None:
+    """Show why a statement stands where it stands: its blocks, versions, testimonies and lineage."""
+    with session.open() as keel:
+        found = keel.why(scope, node_id)
+    if session.as_json:
+        put_document(_why_document(found))
+        return
+    put_line(f"{found.node.label}")
+    put_line(f"  stored at {found.node.scope.path or '(deployment)'}, {found.node.state}, id {found.node.id}")
+    put_line(f"  shown in  {', '.join(found.blocks) or 'no block'}")
+    _put_versions(found.history)
+    for neighbour in found.lineage:
+        put_line(f"{neighbour.edge.type} {neighbour.node.id}: {neighbour.node.label}")
+
+
+def _why_document(found: Why) -> dict[str, Any]:
+    return {
+        "node": node_document(found.node),
+        "blocks": list(found.blocks),
+        **_history_document(found.history),
+        "lineage": [
+            {"type": each.edge.type, "from": each.edge.start, "node": node_document(each.node)}
+            for each in found.lineage
+        ],
+    }
+
+
+@click.command
+@click.argument("node_id", metavar="ID")
+@scope_option()
+@session_options()
+def history(session: Session, *, scope: TenantScope, node_id: str) -> None:
+    """Show every kept version of a node, oldest first, and what else was said about it."""
+    with session.open() as keel:
+        found = keel.history(scope, node_id)
+    if session.as_json:
+        put_document({"id": node_id, **_history_document(found)})
+        return
+    _put_versions(found)
+
+
+def _history_document(found: History) -> dict[str, Any]:
+    return {
+        "versions": [node_document(version) for version in found.versions],
+        "testimonies": [
+            {
+                "kind": each.kind,
+                "source": each.source,
+                "recorded_at": time_of(each.recorded),
+                "trust": each.trust,
+                "at": time_of(each.at),
+                "properties": dict(each.properties),
+            }
+            for each in found.testimonies
+        ],
+    }
+
+
+def _put_versions(found: History) -> None:
+    used = [
+        column
+        for position, column in enumerate(_VERSIONS)
+        if any(_version_row(version)[position] for version in found.versions) or not is_terminal()
+    ]
+    keep = [_VERSIONS.index(column) for column in used]
+    rows = [[_version_row(version)[position] for position in keep] for version in found.versions]
+    put_table(used, rows)
+    for each in found.testimonies:
+        put_line(_testimony_line(each))
+
+
+def _version_row(version: MemoryNode) -> tuple[str, ...]:
+    properties = ", ".join(
+        f"{name}: {value}" for name, value in version.own_properties.items() if not name.startswith("_")
+    )
+    return (
+        (time_of(version.updated) or "")[:19],
+        version.state,
+        version.label,
+        properties,
+        version.source or "",
+        date_of(version.recorded),
+        version.trust or "",
+    )
+
+
+def _testimony_line(testimony: Testimony) -> str:
+    said = f"{testimony.kind} by {testimony.source or '(not recorded)'}"
+    when = date_of(testimony.recorded)
+    values = ", ".join(f"{name}: {value}" for name, value in testimony.properties.items())
+    return said + (f" on {when}" if when else "") + (f" (not taken: {values})" if values else "")
+
+
+def print_prompt(console: Console, text: str) -> None:
+    """A prompt on a terminal, its structure told apart from its text by colour."""
+    shown = Text(text)
+    shown.highlight_regex(r"(?m)^##.*$", "bold")
+    shown.highlight_regex(r"(?m)^</?untrusted-data.*$", "dim")
+    shown.highlight_regex(r"(?m)^\[.*\]$", "cyan")
+    console.print(shown)
