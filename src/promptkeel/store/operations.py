@@ -209,7 +209,7 @@ class Transaction(Finder, Protocol):
         """The edge of this identity."""
 
     def edges_from(self, root: str, node_id: str, edge_type: str) -> Iterable[str]:
-        """The ids at the ends of a node's outgoing edges of one type."""
+        """The ids, under the same root, at the ends of a node's outgoing edges of one type."""
 
     def put_edge(self, edge: MemoryEdge) -> None:
         """Add or replace an edge."""
@@ -448,7 +448,8 @@ def _link(transaction: Transaction, edge: MemoryEdge, now: int) -> Outcome:
     present = transaction.edge(root, edge.start, edge.type, edge.end)
     if present == edge and present.properties == edge.properties:
         return Outcome("unchanged", edge=edge)
-    if edge.type in LINEAGE and _reaches(transaction, root, edge.end, edge.type, edge.start):
+    # A deployment's node never links back under another root, so a cycle stays under one.
+    if edge.type in LINEAGE and end.scope.root == root and _reaches(transaction, root, edge.end, edge.type, edge.start):
         raise CycleError(f"edge {edge.type} from {edge.start!r} to {edge.end!r} would close a cycle of lineage")
     transaction.put_edge(edge)
     if edge.type == "supersedes" and end.scope == edge.scope and end.state == "live":

@@ -149,12 +149,12 @@ class RamEngine:
                 if touches(None, logged_label(version.node), label_prefix or "")
             ]
             seqs = {head.scope: head.seq for head in heads.levels}
-            erased = sorted(
+            erased = {
                 erasure.receipt.node_id
                 for erasure in self._state.erased.values()
                 if erasure.made <= seqs.get(erasure.receipt.scope, 0) < erasure.ended
-            )
-            return PastLane(tuple(sorted(nodes, key=lane_order)), tuple(erased))
+            }
+            return PastLane(tuple(sorted(nodes, key=lane_order)), tuple(sorted(erased)))
 
     def history(self, scope: TenantScope, node_id: str) -> History:
         """Every kept version of a visible node."""

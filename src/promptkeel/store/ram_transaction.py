@@ -116,8 +116,9 @@ class RamTransaction:
         return None
 
     def edges_from(self, root: str, node_id: str, edge_type: str) -> Iterable[str]:
-        """The ids at the ends of a node's outgoing edges of one type."""
-        return [end[1] for _, end, kind in self._graph.out_edges((root, node_id), keys=True) if kind == edge_type]
+        """The ids, under the same root, at the ends of a node's outgoing edges of one type."""
+        ends = [end for _, end, kind in self._graph.out_edges((root, node_id), keys=True) if kind == edge_type]
+        return [end for end_root, end in ends if end_root == root]
 
     def put_edge(self, edge: MemoryEdge) -> None:
         """Add or replace an edge."""

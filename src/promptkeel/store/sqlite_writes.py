@@ -147,8 +147,8 @@ class SqliteTransaction:
         return None if row is None else edge_of(row)
 
     def edges_from(self, root: str, node_id: str, edge_type: str) -> Iterable[str]:
-        """The ids at the ends of a node's outgoing edges of one type."""
-        asked = "SELECT end FROM edges WHERE root = ? AND start = ? AND type = ?"
+        """The ids, under the same root, at the ends of a node's outgoing edges of one type."""
+        asked = "SELECT end FROM edges WHERE root = ?1 AND start = ?2 AND type = ?3 AND end_root = ?1"
         return [end for (end,) in fetch(self._connection, asked, (root, node_id, edge_type))]
 
     def put_edge(self, edge: MemoryEdge) -> None:
