@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import promptkeel as pk
 from promptkeel import blocking
 from promptkeel.instants import parse_instant
+from store.stock_client import StockClient
 
 SCOPES = [pk.TenantScope.parse(path) for path in ("", "org:a", "org:a/user:x", "org:a/user:y", "org:b/user:x")]
 BLOCKS = [
@@ -33,6 +33,7 @@ class PromptMachine(RuleBasedStateMachine):
     """Two handles on one store, a model beside them."""
 
     url = "ram:"
+    stock_client: StockClient
 
     @initialize()
     def begin(self) -> None:
@@ -109,8 +110,8 @@ class PromptMachine(RuleBasedStateMachine):
     def move_by_sql(self, data, scope) -> None:
         key = self.live(data)
         if key and self.path.exists() and (scope.root, key[1]) not in {*self.nodes} - {key}:
-            statement = "update nodes set scope = ?, root = ? where root = ? and id = ?"
-            self._sql(statement, (scope.path, scope.root, *key))
+            statement = "update nodes set scope = ? where root = ? and id = ?"
+            self._sql(statement, (scope.path, *key))
             node = self.nodes.pop(key)
             node["scope"] = scope
             self.nodes[scope.root, key[1]] = node
@@ -123,10 +124,7 @@ class PromptMachine(RuleBasedStateMachine):
             del self.nodes[key]
 
     def _sql(self, statement, values) -> None:
-        connection = sqlite3.connect(self.path)
-        with connection:
-            connection.execute(statement, values)
-        connection.close()
+        assert self.stock_client.run(self.path, statement, values) == 1
 
     def expected(self, scope, prefix) -> list[tuple]:
         lane = [
@@ -174,10 +172,21 @@ class PromptMachine(RuleBasedStateMachine):
 
 
 class SqlitePromptMachine(PromptMachine):
-    """The same on a file, edited by plain SQL too."""
+    """The same on a file, edited by plain SQL from another process too."""
 
     url = "sqlite:///{path}"
 
 
 TestPromptsInMemory = PromptMachine.TestCase
-TestPromptsOnSqlite = SqlitePromptMachine.TestCase
+
+
+class TestPromptsOnSqlite(SqlitePromptMachine.TestCase):
+    """One stock client serves every example."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        PromptMachine.stock_client = StockClient()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        PromptMachine.stock_client.__exit__()
