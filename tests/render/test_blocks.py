@@ -97,6 +97,36 @@ def test_every_statement_reads_back_as_it_was_stored_and_nothing_else_does(given
     assert text.count("untrusted-data-7f3a9c>") == 1
 
 
+provenances = st.builds(
+    raw_fact,
+    st.just("t"),
+    source=st.sampled_from([None, "a", "b c"]),
+    recorded=st.none() | st.sampled_from([0, 1, 86_399_999_999, 86_400_000_000, -1]),
+    trust=st.sampled_from([None, "user", "inferred"]),
+)
+
+
+def expected_header(one: BlockFact) -> str:
+    parts = [
+        f"recorded {format_date(one.recorded)}" if one.recorded is not None else None,
+        {None: None, "a": "source=a", "b c": 'source="b c"'}[one.source],
+        f"trust={one.trust}" if one.trust else None,
+    ]
+    return f"[{', '.join(part for part in parts if part) or 'provenance not recorded'}]"
+
+
+@given(st.lists(provenances, min_size=1, max_size=10), st.none() | st.integers(1, 10))
+def test_every_statement_stands_under_its_own_provenance_said_once(given_facts, limit):
+    policy = RenderPolicy(fence=FENCE, max_facts=limit)
+    ordered = sorted(given_facts, key=lambda one: (one.recorded is not None, one.recorded or 0))
+    kept = ordered[-limit:] if limit else ordered
+    expected = [expected_header(one) for one in kept]
+    text = rendered(*given_facts, policy=policy)
+    assert [statement.header for statement in read_block(text)] == expected
+    headers = [line for line in text.split("\n") if line.startswith("[") and " left out: " not in line]
+    assert headers == [header for header, before in zip(expected, [None, *expected], strict=False) if header != before]
+
+
 @given(st.lists(facts, min_size=1, max_size=6), st.data())
 def test_changing_one_text_changes_no_byte_outside_its_own_lines(given_facts, data):
     place = data.draw(st.integers(0, len(given_facts) - 1))

@@ -86,6 +86,13 @@ def test_one_more_fact_would_not_have_fitted(count, limit):
         assert len(more.text) + 10 > limit
 
 
+def test_a_group_cut_in_the_middle_keeps_its_header():
+    given_facts = [raw_fact(f"statement {number}", source="chat", recorded=number) for number in range(20)]
+    block = limited(given_facts, max_tokens=300, token_counter=BYTES)
+    assert 0 < block.facts_shown < 20
+    assert {statement.header for statement in read_block(block.text)} == {"[recorded 1970-01-01, source=chat]"}
+
+
 def test_where_not_one_fact_fits_the_block_says_only_that():
     given_facts = [raw_fact("x" * 500, recorded=number) for number in range(3)]
     block = limited(given_facts, max_tokens=200, token_counter=BYTES)
