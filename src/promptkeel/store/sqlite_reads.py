@@ -244,7 +244,9 @@ class Rows:
     def history(self, scope: TenantScope, node_id: str) -> History:
         """Every kept version of a visible node."""
         node = visible_node(self, scope, node_id)
-        return History(self.versions(node), self.testimonies(node))
+        # Raw SQL may have moved the node here from a scope that is not visible.
+        versions = (version for version in self.versions(node) if scope.sees(version.scope))
+        return History(tuple(versions), self.testimonies(node))
 
     def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
         """Every kept version of a node, oldest first; the last is the node as it is now."""
