@@ -476,3 +476,29 @@ def test_newest_compares_instants_and_is_printed_in_utc() -> None:
     revision = scan(duck(updated_at=NAIVE), duck(updated_at=late, id="n2"), SimpleNamespace(label="SOUL:x"))
     assert revision.revision.startswith("mem:3:2026-05-02T03:00:00Z:")
     assert datetime_of(instant_of(late)) == late
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"source": "user-correction"},
+        {"recorded_at": "2026-05-31"},
+        {"recorded_at": None},
+        {"trust": "inferred"},
+        {"role": "CEO"},
+        {"_field_provenance": {"role": {"source": "user-correction"}}},
+        {"_field_provenance": {"role": {"recorded_at": "2026-05-31"}}},
+        {"_field_provenance": {"role": {"trust": "inferred"}}},
+    ],
+)
+def test_a_change_of_nothing_but_provenance_changes_the_revision(changed: dict) -> None:
+    properties = {"source": "onboarding", "recorded_at": "2026-01-01", "trust": "user", "role": "CTO"}
+    before = scan(duck(properties=properties), fields={"role"})
+    after = scan(duck(properties={**properties, **changed}), fields={"role"})
+    assert (before.count, before.facts[0].value) == (after.count, after.facts[0].value)
+    assert before.revision != after.revision
+
+
+def test_an_equal_instant_in_another_spelling_changes_nothing() -> None:
+    spellings = ["2026-05-02T10:00:00Z", "2026-05-02T12:00:00+02:00", "2026-05-02T10:00:00", "2026-05-02 10:00"]
+    assert len({scan(duck(properties={"recorded_at": spelling})).revision for spelling in spellings}) == 1

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress, count, repeat
 from operator import itemgetter
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import attrs
 
@@ -24,15 +24,16 @@ from promptkeel.store.base import LaneRow
 from promptkeel.text import WHITE_SPACE, check_text, trim
 
 _make_fact: Final = partial(tuple.__new__, BlockFact)
+_recorded, _id, _source, _trust, _properties = map(itemgetter, (1, 2, 4, 5, 7))
+_spoken: Final = itemgetter(4, 5)
 _KNOWN_TRUST: Final = frozenset({None, *TRUST_LEVELS})
+_decode_json: Final = json.JSONDecoder().raw_decode
 _MISSING: Final = object()
 # What a store takes at most; below the interpreter's own limit, which the environment can move.
 _LARGEST: Final = 10**1000
 
 
-@final
-@attrs.frozen(order=False)
-class Provenance:
+class Provenance(NamedTuple):
     """Who said something, when, and whose words they are."""
 
     source: str | None = None
@@ -90,11 +91,13 @@ def check_declared(label_prefix: object, profile_fields: object) -> tuple[str, t
 
 def readable_text(text: str) -> str:
     """The text with what UTF-8 cannot hold written as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_encodable(text: str) -> bool:
     """Whether UTF-8 can hold the text."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -109,9 +112,7 @@ def check_prefix(label: str, prefix: str) -> None:
         ScannerError: it has not.
     """
     if not label.startswith(prefix):
-        raise ScannerError(
-            f"asked for labels that start with {prefix!r}, the scanner answered with {label[:80]!r}"
-        )
+        raise ScannerError(f"asked for labels that start with {prefix!r}, the scanner answered with {label[:80]!r}")
 
 
 def statement_fact(
@@ -294,7 +295,7 @@ def _row_properties(text: str | None, provenance: Provenance, fields: Sequence[s
     properties: dict[str, Any] = {}
     if text:
         try:
-            parsed = json.loads(text)
+            parsed = _parse_json(text)
         except (ValueError, RecursionError):
             report.add("properties", "is no JSON that can be read")
         else:
@@ -307,6 +308,15 @@ def _row_properties(text: str | None, provenance: Provenance, fields: Sequence[s
         recorded = None if provenance.recorded is None else format_instant(provenance.recorded)
         properties.update(source=provenance.source, recorded_at=recorded, trust=provenance.trust)
     return properties
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        value, end = _decode_json(text)
+    except json.JSONDecodeError:
+        end = None
+    # The raw form takes no white space before a value and ignores what follows it.
+    return value if end == len(text) else json.loads(text)
 
 
 def read_rows(rows: Sequence[LaneRow], prefix: str, fields: Sequence[str]) -> RowFacts:
@@ -323,17 +333,17 @@ def read_rows(rows: Sequence[LaneRow], prefix: str, fields: Sequence[str]) -> Ro
     check_prefix(rows[-1][0], prefix)
     skip = len(prefix)
     values = [row[0][skip:].strip(WHITE_SPACE) for row in rows]
-    recorded, ids, sources, trusts = (list(map(itemgetter(column), rows)) for column in (1, 2, 4, 5))
-    spoken = list(zip(sources, trusts, strict=True))
+    recorded = list(map(_recorded, rows))
+    spoken = list(map(_spoken, rows))
     shared = {key: _clean_provenance(*key) for key in set(spoken)}
     provenance = [*map(shared.__getitem__, spoken)]
     special = set() if RESERVED_PROPERTIES.isdisjoint(fields) else set(range(len(rows)))
     if fields:
-        special.update(compress(count(), map(itemgetter(7), rows)))
+        special.update(compress(count(), map(_properties, rows)))
     if None in shared.values():
         special.update(position for position, encoded in enumerate(provenance) if encoded is None)
-    if not is_encodable("".join(ids)):
-        special.update(position for position, node_id in enumerate(ids) if not is_encodable(node_id))
+    if not is_encodable("".join(map(_id, rows))):
+        special.update(position for position, node_id in enumerate(map(_id, rows)) if not is_encodable(node_id))
     if not _all_in_range(recorded):
         special.update(position for position, instant in enumerate(recorded) if not _all_in_range([instant]))
     if not all(values):
@@ -345,7 +355,8 @@ def read_rows(rows: Sequence[LaneRow], prefix: str, fields: Sequence[str]) -> Ro
         for position in special:
             values[position] = ""
         records = encode_columns(values, recorded, provenance)
-    facts = list(map(_make_fact, zip(values, sources, recorded, repeat(None), trusts, ids, strict=False)))
+    parts = zip(values, map(_source, rows), recorded, repeat(None), map(_trust, rows), map(_id, rows), strict=False)
+    facts = list(map(_make_fact, parts))
     if not special:
         return RowFacts(facts, records, None, [])
     return _merge_special(rows, prefix, fields, RowFacts(facts, records, None, []), sorted(special))

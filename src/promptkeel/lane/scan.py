@@ -240,7 +240,7 @@ def _node_provenance(node: Any, properties: Any, report: Report) -> Provenance:
     given = read_provenance(properties, "", report, Provenance())
     if _has(properties, "recorded_at"):
         return given
-    return attrs.evolve(given, recorded=_read_stamp(node, "created_at", report))
+    return given._replace(recorded=_read_stamp(node, "created_at", report))
 
 
 def _has(properties: Mapping[Any, Any], key: str) -> bool:
