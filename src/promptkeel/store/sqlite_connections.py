@@ -13,6 +13,7 @@ file is never opened by any means but SQLite's own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -47,6 +48,12 @@ _WRITER_CACHE: Final = -65536
 _MAGIC: Final = b"SQLite format 3\0"
 _RETRY: Final = 0.01
 _FORK_PATIENCE: Final = 1.0
+
+
+def _close(connection: apsw.Connection) -> None:
+    """Close; where the disk fails, the write-ahead log stays for the next who opens, and nothing is lost."""
+    with contextlib.suppress(apsw.Error):
+        connection.close()
 
 
 @final
@@ -142,7 +149,7 @@ class Connections:
                 if made == generation:
                     connection = candidate
                 else:
-                    candidate.close()
+                    _close(candidate)
         try:
             if connection is None:
                 connection = self._connect(query_only=True)
@@ -162,7 +169,7 @@ class Connections:
             if generation == self._generation and not self._closed and len(self._readers) < _IDLE_READERS:
                 self._readers.append((connection, generation))
             else:
-                connection.close()
+                _close(connection)
 
     def transact(self, work: Callable[[apsw.Connection], T], *, keep: bool = True) -> T:
         """What ``work`` answers, done in one write transaction that is committed, or rolled back where not ``keep``.
@@ -220,7 +227,7 @@ class Connections:
         connection, role.connection = role.connection, None
         role.generation = -1
         if connection is not None:
-            connection.close()
+            _close(connection)
 
     def _current(self, role: _Role, *, query_only: bool) -> apsw.Connection:
         if role.connection is not None and role.generation == self._generation:
@@ -247,7 +254,7 @@ class Connections:
             else:
                 connection.pragma("cache_size", _WRITER_CACHE)
         except BaseException:
-            connection.close()
+            _close(connection)
             raise
         return connection
 
@@ -290,7 +297,7 @@ class Connections:
             try:
                 self._prepare(connection)
             finally:
-                connection.close()
+                _close(connection)
             self._identity = self._identify()
         except apsw.Error as error:
             raise self._translate_opening(error) from error
@@ -368,7 +375,7 @@ class Connections:
                     f"the disk still fails ({error}): whether the last write to {self.path} is there is not settled"
                 ) from error
             finally:
-                connection.close()
+                _close(connection)
             self._unsettled = False
 
     # Errors
@@ -415,7 +422,7 @@ class Connections:
             self._generation += 1
             readers, self._readers = self._readers, []
         for connection, _ in readers:
-            connection.close()
+            _close(connection)
         for role in (self._probe, self._short, self._writer):
             with role.lock:
                 self._drop(role)
@@ -426,7 +433,7 @@ class Connections:
         locks: list[Any] = [self._state]
         self._state.acquire()
         for connection, _ in self._readers:
-            connection.close()
+            _close(connection)
         self._readers.clear()
         for role in (self._probe, self._short, self._writer):
             if role.lock.acquire(timeout=_FORK_PATIENCE):
