@@ -40,7 +40,7 @@ from promptkeel.resolver.states import (
 from promptkeel.resolver.values import Action, BlockEvent, Observer, Resolution, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Obtain, Steps, as_async, as_blocking
-from promptkeel.store.base import HEADS, CatchUp, Engine, LaneRequest, LaneUpdate, fence_id
+from promptkeel.store.base import HEADS, CatchUp, Engine, Heads, LaneRequest, LaneUpdate, fence_id
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """The default bound of rendered text that is kept."""
@@ -122,6 +122,8 @@ class ResolverCore:
         if kept is None or self._has_computed:
             return None
         if self._engine is not None and self._lane_specs:
+            if not self._engine.is_local:
+                return None
             self.counters.probes += 1
             if kept.lanes.token != self._engine.probe():
                 return None
@@ -205,18 +207,20 @@ class ResolverCore:
         kept = self._kept.get(scope.path)
         before = None if kept is None else kept.lanes
         ticket = next(self._tickets)
-        self.counters.probes += 1
-        token = engine.probe()
+        token: object = _UNPROBED
+        if engine.is_local:
+            self.counters.probes += 1
+            token = engine.probe()
         state: Fresh | Moved | Missing | Touched = after_probe(before, token, self._prefixes)
         if isinstance(state, Fresh):
             return state.kept
         self.counters.head_reads += 1
-        heads = engine.heads(scope)
+        heads: Heads = engine.heads(scope) if engine.is_local else (yield Call(engine.heads, scope))
         if isinstance(state, Moved):
             state = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
             if isinstance(state, Fresh):
                 return state.kept
-        if isinstance(state, Touched):
+        if isinstance(state, Touched) and engine.is_local:
             self.counters.deltas += 1
             update = engine.tail(scope, state.requests)
             if update is not None:
@@ -365,6 +369,16 @@ class ResolverCore:
         return BlockResolutionError(str(error) or type(error).__name__, block=spec.name, scope=scope.path)
 
 
+class _Unprobed:
+    """Equals nothing, itself included: what was read from an engine that is not probed is compared by its heads."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_UNPROBED: Final = _Unprobed()
 _NO_LANES: Final = KeptLanes(0, None, None, (), ())  # type: ignore[arg-type]
 
 

@@ -22,8 +22,8 @@ from promptkeel.scope import TenantScope
 Direction = Literal["out", "in", "both"]
 
 LaneRow = tuple[str, int | None, str, str, str | None, str | None, int | None, str | None]
-"""One live node as a lane reads it: label, recorded instant, id, scope path, source, trust, updated instant, and the own
-properties as JSON text (None where there are none). Bytes that are not UTF-8 arrive as lone surrogates
+"""One live node as a lane reads it: label, recorded instant, id, scope path, source, trust, updated instant, and the
+own properties as JSON text (None where there are none). Bytes that are not UTF-8 arrive as lone surrogates
 (``surrogateescape``), which the lane reports."""
 
 NodeKey = tuple[str, str]
@@ -263,6 +263,8 @@ class Engine(Protocol):
 
     url: str
     capabilities: frozenset[str]
+    is_local: bool
+    """Whether short methods are short enough for an event loop's own thread; a remote engine is called in workers."""
 
     def probe(self) -> object:
         """Short. A token; equal tokens: nothing has been committed in between, by anyone."""

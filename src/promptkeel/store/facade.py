@@ -5,9 +5,10 @@ Short reads run inline, also on an event loop; scans and writes go to worker thr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Self, final
+from typing import ParamSpec, Self, TypeVar, final
 
 from promptkeel.errors import InvalidInputError
 from promptkeel.model import MemoryEdge, MemoryNode
@@ -27,6 +28,9 @@ from promptkeel.store.base import (
 )
 from promptkeel.store.operations import Erase, Link, Operation, Outcome, Put, Retract, Unlink
 from promptkeel.text import check_text
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def check_limit(limit: int | None) -> int | None:
@@ -55,6 +59,13 @@ class StoreCore:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
+    def _short(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
+        """A short read: right here on a local engine, in a worker on a remote one."""
+        if self.engine.is_local:
+            return method(*args, **kwargs)
+        found: T = yield Call(functools.partial(method, *args, **kwargs))
+        return found
+
     def apply(self, operations: Sequence[Operation], *, dry_run: bool = False) -> Steps[tuple[Outcome, ...]]:
         """Perform all operations in one transaction, or none; with ``dry_run``, say what they would do."""
         outcomes: tuple[Outcome, ...] = yield Call(lambda: self.engine.apply(operations, dry_run=dry_run))
@@ -77,8 +88,7 @@ class StoreCore:
         Raises:
             NodeNotFoundError: none is.
         """
-        yield from ()
-        return self.engine.get(scope, node_id)
+        return (yield from self._short(self.engine.get, scope, node_id))
 
     def query_nodes(
         self, scope: TenantScope, *, label_prefix: str | None = None, limit: int | None = None
@@ -126,8 +136,7 @@ class StoreCore:
 
     def heads(self, scope: TenantScope) -> Steps[Heads]:
         """The present heads of the scope's chain; equal heads: nothing visible has changed."""
-        yield from ()
-        return self.engine.heads(scope)
+        return (yield from self._short(self.engine.heads, scope))
 
     def changes(self, scope: TenantScope, since: Heads, *, label_prefix: str | None = None) -> Steps[Changes]:
         """What changed since these heads, in lanes of this prefix."""

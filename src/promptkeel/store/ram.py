@@ -64,6 +64,7 @@ class RamEngine:
 
     url = "ram:"
     capabilities = frozenset({HEADS, HISTORY})
+    is_local = True
 
     def __init__(self, *, clock: Clock, log_limit: int = 200_000) -> None:
         self._clock = clock

@@ -73,6 +73,7 @@ class SqliteEngine:
     """
 
     capabilities = frozenset({HEADS, HISTORY})
+    is_local = True
 
     def __init__(
         self,
