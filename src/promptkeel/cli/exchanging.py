@@ -192,8 +192,11 @@ def _put_report(session: Session, report: ImportReport, rejects: _RejectFile) ->
             }
         )
         return
-    title = "would be" if report.dry_run else ("was" if report.committed else "would have been")
-    put_table((Column(title), Column("count", justify="right")), list(counts.items()))
+    put_table((Column("outcome"), Column("count", justify="right")), list(counts.items()))
+    if report.resumed:
+        put_notice(f"resumed behind line {report.resumed}, where an interrupted import had come to")
+    if report.dry_run:
+        put_notice("this was a dry run: nothing was written")
 
 
 @click.command

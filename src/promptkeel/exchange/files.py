@@ -22,6 +22,8 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Raises:
         ExchangeError: the file cannot be written; what was at ``path`` is unchanged.
     """
+    if "\0" in os.fspath(path):
+        raise ExchangeError(f"cannot write {os.fspath(path)!r}: no file has a NUL in its name")
     try:
         target = Path(path).resolve()
         if target.exists() and not target.is_file():

@@ -69,6 +69,8 @@ class JsonLines:
         given = parse_object(text)
         if "edge" in given:
             return (Connection(self._edge(given)),)
+        if given.get("type") in ("entity", "relation"):
+            raise ExchangeError("is a line of an MCP knowledge graph; import the file with --format mcp and a --scope")
         check_keys(given, (*STATEMENT_KEYS, "edge"), "a line")
         return (self._statement(given),)
 

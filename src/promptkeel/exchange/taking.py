@@ -62,7 +62,7 @@ def _plan_statement(transaction: Transaction, statement: Statement, *, replace: 
 
 
 def _plan_known(transaction: Transaction, node: MemoryNode, current: MemoryNode, *, replace: bool) -> Plan:
-    if any(_says_the_same(node, version) for version in _versions(transaction, current)):
+    if _says_the_same(node, current) or any(_says_the_same(node, version) for version in transaction.versions(current)):
         return "unchanged", None
     if not replace:
         raise ExchangeError(f"id {node.id!r} is in use with other content; --replace overwrites it")
@@ -74,6 +74,8 @@ def _plan_known(transaction: Transaction, node: MemoryNode, current: MemoryNode,
 
 
 def _plan_repeated(transaction: Transaction, node: MemoryNode, current: MemoryNode, *, replace: bool) -> Plan:
+    if _repeats(node, current):
+        return "unchanged", None
     versions = _versions(transaction, current)
     of_label = [version for version in versions if (version.scope, version.label) == (node.scope, node.label)]
     if not of_label:
@@ -91,6 +93,15 @@ def _plan_repeated(transaction: Transaction, node: MemoryNode, current: MemoryNo
     if any(_same_provenance(node, *provenance) for provenance in known):
         return "unchanged", None
     return "confirmed", Remember(node)
+
+
+def _repeats(node: MemoryNode, current: MemoryNode) -> bool:
+    """Whether nothing but the live node itself has to be looked at: it says all of this, with this provenance."""
+    return (
+        (current.state, current.scope, current.label) == ("live", node.scope, node.label)
+        and _same_provenance(node, current.source, current.recorded, current.trust)
+        and (not node.own_properties or _same_properties(node, current))
+    )
 
 
 def _versions(transaction: Transaction, current: MemoryNode) -> tuple[MemoryNode, ...]:
