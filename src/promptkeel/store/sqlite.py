@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
 from urllib.parse import unquote
@@ -220,33 +222,39 @@ class SqliteSnapshot:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._connection: apsw.Connection | None
         self._connection, self._generation = connections.lend()
-        # A read transaction begins with its first read.
-        self._connection.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
 
     def heads(self, scope: TenantScope) -> Heads:
         """The heads at the snapshot."""
-        with self._lock:
-            return read_heads(self._open(), scope)
+        with self._open() as connection:
+            return read_heads(connection, scope)
 
     def get(self, scope: TenantScope, node_id: str) -> MemoryNode:
         """The node as it was at the snapshot."""
-        with self._lock:
-            return visible_node(Rows(self._open()), scope, node_id)
+        with self._open() as connection:
+            return visible_node(Rows(connection), scope, node_id)
 
     def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
         """The live nodes as they were at the snapshot."""
-        with self._lock:
-            return Rows(self._open()).query_nodes(scope, label_prefix, limit)
+        with self._open() as connection:
+            return Rows(connection).query_nodes(scope, label_prefix, limit)
 
-    def _open(self) -> apsw.Connection:
-        if self._connection is None:
-            raise StoreClosedError("the snapshot is closed")
-        return self._connection
+    @contextmanager
+    def _open(self) -> Iterator[apsw.Connection]:
+        if os.getpid() != self._process:
+            raise StoreClosedError("the snapshot belongs to the parent of this process; open one here")
+        with self._lock:
+            if self._connection is None:
+                raise StoreClosedError("the snapshot is closed")
+            with self._connections.translated():
+                yield self._connection
 
     def close(self) -> None:
         """Let the store move on."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:

@@ -36,7 +36,7 @@ from promptkeel.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from promptkeel.store.sqlite_schema import APPLICATION_ID, migrate
+from promptkeel.store.sqlite_schema import APPLICATION_ID, check_triggers, migrate
 
 T = TypeVar("T")
 
@@ -95,6 +95,7 @@ class Connections:
         self._generation = 0
         self._next_look = 0.0
         self._identity: tuple[int, int] = (0, 0)
+        self._schema = -1
         self._held_for_fork: list[threading.Lock] = []
         with self._state:
             self._open_file()
@@ -121,20 +122,16 @@ class Connections:
         """The connection for reads of a row or a few."""
         self.check()
         role = self._short
-        with role.lock:
-            try:
-                yield self._current(role, query_only=True)
-            except apsw.Error as error:
-                raise self.translate(error) from error
+        with role.lock, self.translated():
+            yield self._current(role, query_only=True)
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """A reader in a read transaction of its own."""
         connection, generation = self.lend()
         try:
-            yield connection
-        except apsw.Error as error:
-            raise self.translate(error) from error
+            with self.translated():
+                yield connection
         finally:
             self.take_back(connection, generation)
 
@@ -150,12 +147,16 @@ class Connections:
                     connection = candidate
                 else:
                     _close(candidate)
-        try:
+        with self.translated():
             if connection is None:
                 connection = self._connect(query_only=True)
-            connection.execute("BEGIN")
-        except apsw.Error as error:
-            raise self.translate(error) from error
+            try:
+                connection.execute("BEGIN")
+                # The transaction holds still from this, its first read.
+                self._check_schema(connection)
+            except BaseException:
+                _close(connection)
+                raise
         return connection, generation
 
     def take_back(self, connection: apsw.Connection, generation: int) -> None:
@@ -181,6 +182,7 @@ class Connections:
         with self.writing() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
+                self._check_schema(connection)
                 answer = work(connection)
                 if keep:
                     self._commit(connection)
@@ -196,9 +198,8 @@ class Connections:
         if not role.lock.acquire(timeout=self._busy_timeout):
             raise self._busy()
         try:
-            yield self._current(role, query_only=False)
-        except apsw.Error as error:
-            raise self.translate(error) from error
+            with self.translated():
+                yield self._current(role, query_only=False)
         finally:
             role.lock.release()
 
@@ -278,6 +279,13 @@ class Connections:
                 raise self.translate(error) from error
             self._next_look = time.monotonic() + LOOK_INTERVAL
 
+    def _check_schema(self, connection: apsw.Connection) -> None:
+        """Notice that somebody has dropped a trigger: heads would stand still from then on."""
+        version = connection.pragma("schema_version")
+        if version != self._schema:
+            check_triggers(connection, str(self.path))
+            self._schema = version
+
     def _identify(self) -> tuple[int, int]:
         try:
             found = self.path.stat()
@@ -299,6 +307,7 @@ class Connections:
             finally:
                 _close(connection)
             self._identity = self._identify()
+            self._schema = -1
         except apsw.Error as error:
             raise self._translate_opening(error) from error
         self._generation += 1
@@ -379,6 +388,18 @@ class Connections:
             self._unsettled = False
 
     # Errors
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """What goes wrong inside, in our words."""
+        try:
+            yield
+        except apsw.Error as error:
+            raise self.translate(error) from error
+        except UnicodeDecodeError as error:
+            raise StoreDamagedError(
+                f"{self.path} holds a text that is not UTF-8 ({error}); correct it with SQL"
+            ) from error
 
     def translate(self, error: apsw.Error) -> PromptkeelError:
         """An error of SQLite in our words."""
@@ -471,8 +492,9 @@ def _all(action: Callable[[Connections], None]) -> Callable[[], None]:
     return act
 
 
-os.register_at_fork(
-    before=_all(Connections.before_fork),
-    after_in_parent=_all(Connections.after_fork),
-    after_in_child=_all(Connections.after_fork_in_child),
-)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_all(Connections.before_fork),
+        after_in_parent=_all(Connections.after_fork),
+        after_in_child=_all(Connections.after_fork_in_child),
+    )

@@ -437,8 +437,17 @@ class Rows:
 
 
 def edge_of(row: Sequence[Any]) -> MemoryEdge:
-    """The edge of a row: scope, root, start, type, root of the end, end, properties."""
-    return MemoryEdge(scope=_scope(row[0]), start=row[2], type=row[3], end=row[5], properties=json.loads(row[6]))
+    """The edge of a row: scope, root, start, type, root of the end, end, properties.
+
+    Raises:
+        StoreDamagedError: raw SQL has put something there that no edge can hold.
+    """
+    try:
+        return MemoryEdge(scope=_scope(row[0]), start=row[2], type=row[3], end=row[5], properties=json.loads(row[6]))
+    except (ValueError, RecursionError) as error:
+        raise StoreDamagedError(
+            f"edge {row[3]!r} from {row[2]!r} to {row[5]!r}: {error}; correct or delete that row with SQL"
+        ) from error
 
 
 def _is_not_text(value: str) -> bool:

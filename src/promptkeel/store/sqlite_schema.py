@@ -12,6 +12,10 @@ change ``seq``; what it is now is in ``nodes`` alone.
 ``INSERT OR REPLACE`` takes a row away without firing its delete trigger. A trigger before the write finds that row and
 closes its version; where the write then leaves the row alone (``OR IGNORE``, an upsert), the log names a node that did
 not change, which costs a reader one more look and is never wrong.
+
+What gets past the triggers: a client that switches them off for its connection (``SQLITE_DBCONFIG_ENABLE_TRIGGER``),
+or one that writes to ``heads``, ``changes`` or ``versions`` itself. A probe sees that something was committed; heads do
+not say what. A trigger that was dropped is noticed by the next scan or write, and when the file is opened.
 """
 
 from __future__ import annotations
@@ -143,7 +147,7 @@ CREATE TRIGGER nodes_insert AFTER INSERT ON nodes BEGIN
   INSERT INTO changes(scope, id, label_before, label_after) VALUES (NEW.scope, NEW.id, NULL, <LOGGED NEW>);
 END;
 
-CREATE TRIGGER nodes_update_replaces BEFORE UPDATE ON nodes
+CREATE TRIGGER nodes_update_replaces BEFORE UPDATE OF scope, id ON nodes
 WHEN (NEW.scope <> OLD.scope OR NEW.id <> OLD.id) AND EXISTS (
   SELECT 1 FROM nodes WHERE root = <ROOT OF NEW.scope> AND id = NEW.id
     AND (root <> <ROOT OF OLD.scope> OR id <> OLD.id)
@@ -163,7 +167,8 @@ WHEN NEW.scope = OLD.scope AND NEW.id = OLD.id AND (<NEW COLUMNS>) IS NOT (<OLD 
     VALUES (<ROOT OF OLD.scope>, OLD.id, last_insert_rowid(), <OLD COLUMNS>);
 END;
 
-CREATE TRIGGER nodes_move AFTER UPDATE ON nodes WHEN NEW.scope <> OLD.scope OR NEW.id <> OLD.id BEGIN
+CREATE TRIGGER nodes_move AFTER UPDATE OF scope, id ON nodes
+WHEN NEW.scope <> OLD.scope OR NEW.id <> OLD.id BEGIN
   INSERT INTO changes(scope, id, label_before, label_after) VALUES (OLD.scope, OLD.id, <LOGGED OLD>, NULL);
   INSERT INTO versions(root, id, seq, <COLUMNS>)
     VALUES (<ROOT OF OLD.scope>, OLD.id, last_insert_rowid(), <OLD COLUMNS>);
@@ -251,6 +256,15 @@ def migrate(connection: apsw.Connection, name: str, steps: Sequence[str] = STEPS
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+    check_triggers(connection, name, steps)
+
+
+def check_triggers(connection: apsw.Connection, name: str, steps: Sequence[str] = STEPS) -> None:
+    """Refuse a file whose heads could stand still while rows change.
+
+    Raises:
+        StoreDamagedError: a trigger is missing.
+    """
     wanted = {trigger for step in steps for trigger in _TRIGGER.findall(step)}
     present = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
     missing = sorted(wanted - present)

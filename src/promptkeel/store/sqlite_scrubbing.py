@@ -127,15 +127,10 @@ def _is_said_elsewhere(connection: apsw.Connection, text: str) -> bool:
 
 def _blocks(connection: apsw.Connection, overlap: int) -> Iterator[bytes]:
     """The bytes of the file, then of its write-ahead log, in overlapping blocks; read through SQLite's own files."""
-    for which, size in ((0, _file_size(connection)), (1, _BLOCK)):
-        kept = b""
-        for offset in range(0, size, _BLOCK):
-            _, data = connection.read("main", which, offset, _BLOCK)
+    for which in (0, 1):
+        kept, offset, more = b"", 0, True
+        while more:
+            more, data = connection.read("main", which, offset, _BLOCK)
             yield kept + data
             kept = data[-overlap:] if overlap else b""
-
-
-def _file_size(connection: apsw.Connection) -> int:
-    pages: int = connection.pragma("page_count")
-    size: int = connection.pragma("page_size")
-    return pages * size
+            offset += _BLOCK

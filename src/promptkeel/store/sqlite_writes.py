@@ -25,8 +25,8 @@ _INSERT: Final = """
 INSERT INTO nodes(scope, label, id, source, recorded_at, trust, created_at, updated_at, state, properties)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _UPDATE: Final = """
-UPDATE nodes SET (scope, label, id, source, recorded_at, trust, created_at, updated_at, state, properties)
-= (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE scope = ? AND label = ? AND id = ?"""
+UPDATE nodes SET (label, source, recorded_at, trust, created_at, updated_at, state, properties)
+= (?, ?, ?, ?, ?, ?, ?, ?) WHERE scope = ? AND label = ? AND id = ?"""
 _OF_NODE: Final = "FROM changes NOT INDEXED WHERE id = ? AND (scope = ? OR (scope >= ? AND scope < ?))"
 # A first entry that closed a version is not the one that made the node: that one was trimmed.
 _MADE: Final = """
@@ -80,7 +80,8 @@ class SqliteTransaction:
 
     def update(self, node: MemoryNode, previous: MemoryNode) -> None:
         """Replace ``previous`` by ``node``; a trigger keeps the old version."""
-        self._connection.execute(_UPDATE, (*_columns(node), previous.scope.path, previous.label, previous.id))
+        _, label, _, *others = _columns(node)
+        self._connection.execute(_UPDATE, (label, *others, previous.scope.path, previous.label, previous.id))
 
     def testify(self, node: MemoryNode, testimony: Testimony) -> None:
         """Keep a testimony with a node's history."""

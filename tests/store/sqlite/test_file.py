@@ -16,6 +16,7 @@ from promptkeel.errors import (
     NotAStoreError,
     StoreBusyError,
     StoreClosedError,
+    StoreDamagedError,
     StoreReadOnlyError,
     StoreUnavailableError,
 )
@@ -288,3 +289,15 @@ def test_a_backup_by_sqlite_is_a_store(engine: SqliteEngine, raw: StockClient, t
     assert ids(copy) == ["n1"]
     assert copy.heads(ADA) == engine.heads(ADA)
     copy.close()
+
+
+def test_a_trigger_dropped_while_the_store_is_open_is_noticed(engine: SqliteEngine, raw: StockClient) -> None:
+    put(engine)
+    (sql,) = raw.execute("SELECT sql FROM sqlite_schema WHERE name = 'nodes_delete'").fetchone()
+    raw.execute("DROP TRIGGER nodes_delete")
+    for call in (engine.open_snapshot, lambda: ids(engine), lambda: put(engine, "n2")):
+        with pytest.raises(StoreDamagedError, match="nodes_delete"):
+            call()
+    raw.execute(sql)
+    raw.execute("CREATE TABLE theirs(x)")
+    assert ids(engine) == ["n1"], "a table of somebody's own is no harm"
