@@ -1,4 +1,4 @@
-"""An import that is killed in the middle of its chunks is finished by the next one: nothing doubled, nothing missing."""
+"""An import killed in the middle of its chunks is finished by the next one: nothing doubled, nothing missing."""
 
 from __future__ import annotations
 

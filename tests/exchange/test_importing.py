@@ -6,11 +6,10 @@ import io
 import json
 
 import pytest
-from exchange_calls import counts, export_lines, import_bytes, import_lines, spelled
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import nodes
 
+from exchange_calls import counts, export_lines, import_bytes, import_lines, spelled
 from promptkeel.blocking import open_store
 from promptkeel.errors import ExchangeError, InvalidInputError
 from promptkeel.exchange import ImportSettings, JsonLines, import_steps
@@ -21,6 +20,7 @@ from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.steps import drive, drive_blocking
 from promptkeel.store.operations import Correct
+from strategies import nodes
 
 SCOPE = TenantScope.parse("org:acme/user:u1")
 TEA = {"scope": SCOPE.path, "label": "SOUL:prefers tea", "source": "onboarding", "recorded_at": "2026-05-02T10:00:00Z"}
@@ -244,12 +244,20 @@ def test_an_edge_is_refused_where_an_end_is_missing_or_lineage_would_go_round(st
         {"scope": SCOPE.path, "edge": edge},
         {"scope": SCOPE.path, "edge": {**edge, "start": "b", "end": "n1"}},
         {"scope": SCOPE.path, "edge": {**edge, "properties": {"a": 1}}},
+        {"scope": SCOPE.path, "edge": {**edge, "end": "nowhere"}},
     )
     assert [(each.line, each.reason.partition(";")[0]) for each in report.first_rejected] == [
-        (1, f"no node 'n1' is visible at scope {SCOPE.path}"),
         (5, "edge derived_from from 'b' to 'n1' would close a cycle of lineage"),
         (6, "edge derived_from from 'n1' to 'b' is there with other properties"),
+        (7, f"no node 'nowhere' is visible at scope {SCOPE.path}"),
     ]
+
+
+def test_an_edge_may_stand_before_its_ends(store):
+    edge = {"scope": SCOPE.path, "edge": {"start": "n1", "type": "about", "end": "b"}}
+    lines = (edge, KNOWN, {**KNOWN, "id": "b", "label": "SOUL:b"})
+    assert counts(import_lines(store, *lines, chunk=1)) == {"inserted": 2, "linked": 1}
+    assert counts(import_lines(store, *lines)) == {"unchanged": 3}
 
 
 # -- bad lines, bytes and files
@@ -359,6 +367,14 @@ def test_an_interrupted_import_goes_on_behind_its_last_chunk_and_tries_refused_l
     assert [each.line for each in report.first_rejected] == [3, 9]
     assert report.resumed == 8
     assert len(store.query_nodes(SCOPE)) == 7
+
+
+def test_an_edge_that_waits_is_not_lost_in_a_crash(store):
+    edge = {"scope": SCOPE.path, "edge": {"start": "n1", "type": "about", "end": "n1"}}
+    content = spelled([edge, TEA, "crash", KNOWN])
+    with pytest.raises(Stop):
+        import_bytes(store, content, chunk=1, on_rejected=_crash_at(3))
+    assert counts(import_bytes(store, content, chunk=1)) == {"inserted": 1, "linked": 1, "rejected": 1}
 
 
 def test_a_file_that_has_changed_is_imported_from_its_start(store):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from hypothesis import given
-from strategies import json_objects, nodes, scopes, statements
 
 from promptkeel.errors import ExchangeError, InvalidInputError
 from promptkeel.exchange.entries import derived_id
@@ -14,6 +13,7 @@ from promptkeel.exchange.jsonl import JsonLines, edge_line, statement_line
 from promptkeel.instants import parse_instant
 from promptkeel.model import NOT_GIVEN, MemoryEdge
 from promptkeel.scope import TenantScope
+from strategies import json_objects, nodes, scopes, statements
 
 FORMAT = JsonLines({"USER_PROFILE": "SOUL:"})
 U1 = "org:acme/user:u1"

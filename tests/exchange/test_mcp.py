@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from exchange_calls import counts, export_lines, import_bytes, spelled
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import statements
 
+from exchange_calls import counts, export_lines, import_bytes, spelled
 from promptkeel.blocking import open_store
 from promptkeel.errors import ExchangeError, InvalidDeclarationError, InvalidInputError
 from promptkeel.exchange import KnowledgeGraph
 from promptkeel.scope import TenantScope
 from promptkeel.store.operations import Correct
+from strategies import statements
 
 SCOPE = TenantScope.parse("org:acme/user:u1")
 GRAPH = KnowledgeGraph(SCOPE)
@@ -141,6 +141,7 @@ def test_a_relation_needs_both_of_its_entities(store):
     report = take(store, STANDS_IN, HALL)
     assert counts(report) == {"inserted": 1, "rejected": 1}
     assert "is visible at scope" in report.first_rejected[0].reason
+    assert counts(take(store, STANDS_IN, LIFT)) == {"inserted": 3, "linked": 3}
 
 
 def test_another_type_of_a_known_entity_is_refused_unless_it_is_replaced(store):

@@ -1,7 +1,8 @@
 """The main job on real input: 2,541 recorded facts of ten long conversations, each with its turn and its date.
 
 The file becomes JSON Lines, the command line imports it, one scope for each speaker under one organisation, and every
-block of every prompt is read back and compared with the file: nothing missing, nothing foreign, dates and sources right.
+block of every prompt is read back and compared with the file: nothing missing, nothing foreign, dates and sources
+right.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FENCE = re.compile(r"</?untrusted-data-(?P<id>[0-9a-f]{6})(?: block=\"(?P<block>
 
 def said_when(text):
     """The instant of ``1:56 pm on 8 May, 2023``."""
-    moment = datetime.strptime(text, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)  # noqa: DTZ007 - the zone follows
+    moment = datetime.strptime(text, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

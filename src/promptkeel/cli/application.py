@@ -49,7 +49,9 @@ for command in (
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit code."""
     try:
-        code = application.main(list(arguments), prog_name="promptkeel", standalone_mode=False)
+        # Not application.main: it answers a closed pipe and an interrupt in ways of its own.
+        with application.make_context("promptkeel", list(arguments)) as context:
+            code = application.invoke(context)
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes standard output once more at its end.
@@ -58,6 +60,8 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         put_notice("interrupted; what was not committed is not there")
         return INTERRUPTED
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except (click.ClickException, PromptkeelError) as error:
         put_notice(describe(error))
         if "--json" in arguments:

@@ -39,7 +39,9 @@ def printable(text: str) -> str:
 def put_bytes(content: bytes) -> None:
     """Bytes to standard output, as they are."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(content)
+    rest = memoryview(content)
+    while rest:  # an unbuffered stream may take a part
+        rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()
 
 

@@ -4,7 +4,7 @@ All or nothing by default. With a chunk, each transaction also writes a mark: ho
 ends behind, their hash, and which of those lines were refused. After a crash the next import of the same name checks
 the hash, tries the refused lines again and goes on behind the mark; a stream that does not begin with those bytes is
 imported from its start. The mark goes with the last chunk. Memory is bounded by the longest line and, with a chunk, by
-the numbers of the refused lines.
+the numbers of the refused lines. An edge that stands before its ends waits, in memory, until everything else is taken.
 
 Refused lines are told one by one and the others are taken, unless the import is strict.
 """
@@ -22,7 +22,7 @@ import attrs
 from promptkeel.errors import ExchangeError, InvalidInputError
 from promptkeel.exchange.entries import LineFormat
 from promptkeel.exchange.reading import Line, LineReader, hash_of_prefix
-from promptkeel.exchange.taking import take
+from promptkeel.exchange.taking import MissingEndError, take
 from promptkeel.steps import Call, Steps
 from promptkeel.store.base import Engine
 from promptkeel.store.facade import StoreCore
@@ -162,6 +162,7 @@ class _Importing:
         self._reader = LineReader(stream)
         self._counts: Counter[str] = Counter()
         self._refused: list[int] = []
+        self._waiting: list[Line] = []
         self._first: list[Rejected] = []
         self._resumed = 0
         self._again: frozenset[int] = frozenset()
@@ -194,27 +195,38 @@ class _Importing:
             taken += 1
             self._take_line(transaction, line, now)
         if self.ended:
+            waiting, self._waiting = self._waiting, []
+            for line in waiting:
+                self._take_line(transaction, line, now, waits=False)
             self._settings.on_progress(self._reader.offset)
         if self._refused and self._settings.strict:
             raise _RefusedError
         self._put_mark(transaction, now)
 
-    def _take_line(self, transaction: Transaction, line: Line, now: int) -> None:
+    def _take_line(self, transaction: Transaction, line: Line, now: int, *, waits: bool = True) -> None:
         try:
             entries = self._format.parse(line.decode())
             self._counts.update(take(transaction, entries, now, replace=self._settings.replace))
+        except MissingEndError as error:
+            if waits:
+                self._waiting.append(line)
+            else:
+                self._refuse(line, error)
         except (ExchangeError, InvalidInputError) as error:
-            self._refused.append(line.number)
-            rejected = Rejected(line.number, str(error), line.shown())
-            if len(self._first) < _KEPT:
-                self._first.append(rejected)
-            self._settings.on_rejected(rejected)
+            self._refuse(line, error)
+
+    def _refuse(self, line: Line, error: Exception) -> None:
+        self._refused.append(line.number)
+        rejected = Rejected(line.number, str(error), line.shown())
+        if len(self._first) < _KEPT:
+            self._first.append(rejected)
+        self._settings.on_rejected(rejected)
 
     def _put_mark(self, transaction: Transaction, now: int) -> None:
         value = None
         if not self.ended and self._reader.lines > self._resumed:
             place = {"lines": self._reader.lines, "bytes": self._reader.offset, "sha256": self._reader.sha256}
-            value = json.dumps({**place, "rejected": self._refused})
+            value = json.dumps({**place, "rejected": self._refused + [line.number for line in self._waiting]})
         if self.ended and not self._marked:
             return
         if value is not None or self.ended:
@@ -231,7 +243,7 @@ class _Importing:
             resumed=self._resumed,
             committed=committed,
             dry_run=self._settings.dry_run,
-            first_rejected=tuple(self._first),
+            first_rejected=tuple(sorted(self._first, key=lambda rejected: rejected.line)),
         )
 
 

@@ -3,7 +3,7 @@
 A statement is ``{"scope", "id", "label", "properties", "source", "recorded_at", "trust", "state"}``; ``block`` and
 ``text`` may stand for ``label``. ``recorded_at`` null is "not recorded"; left out, it is when the store takes the line.
 A line without an id is known by its scope and label. An edge is ``{"scope", "edge": {"start", "type", "end",
-"properties"}}``; both ends must be there before it, in the store or further up in the file.
+"properties"}}``; both of its ends must be in the store or in the file.
 """
 
 from __future__ import annotations

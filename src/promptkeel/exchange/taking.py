@@ -10,14 +10,18 @@ from collections.abc import Sequence
 
 import attrs
 
-from promptkeel.errors import CycleError, ExchangeError, NodeNotFoundError, ReadOnlyNodeError
+from promptkeel.errors import CycleError, ExchangeError, NodeErasedError, NodeNotFoundError, ReadOnlyNodeError
 from promptkeel.exchange.entries import Connection, Entry, Statement
 from promptkeel.model import NOT_GIVEN, MemoryNode
 from promptkeel.store.operations import Kind, Link, Operation, Put, Remember, Transaction, perform
 
 Plan = tuple[Kind, Operation | None]
 
-_WRITE_REFUSALS = (CycleError, NodeNotFoundError, ReadOnlyNodeError)
+_WRITE_REFUSALS = (CycleError, NodeErasedError, ReadOnlyNodeError)
+
+
+class MissingEndError(ExchangeError):
+    """An edge's end is not there, or not yet; nothing of its line was written."""
 
 
 def take(transaction: Transaction, entries: Sequence[Entry], now: int, *, replace: bool = False) -> list[Kind]:
@@ -25,6 +29,7 @@ def take(transaction: Transaction, entries: Sequence[Entry], now: int, *, replac
 
     Raises:
         ExchangeError: says why the line is refused; nothing of it was written.
+        MissingEndError: the line may be taken when the rest of the file has been.
     """
     plans: list[Plan] = []
     for entry in entries:
@@ -43,6 +48,8 @@ def _carry_out(transaction: Transaction, plan: Plan, now: int) -> Kind:
         return perform(transaction, operation, now).kind
     except _WRITE_REFUSALS as error:
         raise ExchangeError(str(error)) from None
+    except NodeNotFoundError as error:
+        raise MissingEndError(str(error)) from None
 
 
 def _plan_statement(transaction: Transaction, statement: Statement, *, replace: bool) -> Plan:

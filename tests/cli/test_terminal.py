@@ -1,0 +1,32 @@
+"""On a terminal there are tables, colours and a question before an erasure."""
+
+from __future__ import annotations
+
+from cli_terminal import on_terminal, without_styles
+
+SCOPE = "org:acme/user:u1"
+
+
+def test_facts_are_a_table(remembered):
+    remembered("prefers tea", "--source", "onboarding", "--id", "n1")
+    code, shown = on_terminal("facts", "--scope", SCOPE)
+    assert code == 0
+    assert "│ prefers tea" in without_styles(shown)
+    assert "\x1b[1m" in shown
+
+
+def test_an_erasure_is_asked_about_and_can_be_refused(at, remembered):
+    remembered("prefers tea", "--id", "n1")
+    code, shown = on_terminal("erase", "n1", "--scope", SCOPE, keys="n\n")
+    assert code == 130
+    assert "Erase n1" in shown
+    assert at("history", "n1").code == 0
+    code, _ = on_terminal("erase", "n1", "--scope", SCOPE, keys="y\n")
+    assert code == 0
+    assert at("history", "n1").code == 4
+
+
+def test_an_erasure_without_a_question(at, remembered):
+    remembered("prefers tea", "--id", "n1")
+    code, shown = on_terminal("erase", "n1", "--scope", SCOPE, "--yes")
+    assert (code, "Erase n1" in shown) == (0, False)
