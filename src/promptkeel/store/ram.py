@@ -16,7 +16,7 @@ from typing import Final, final
 
 import attrs
 
-from promptkeel.errors import StoreClosedError
+from promptkeel.errors import InvalidInputError, StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
@@ -67,6 +67,8 @@ class RamEngine:
     is_local = True
 
     def __init__(self, *, clock: Clock, log_limit: int = 200_000) -> None:
+        if log_limit < 1:
+            raise InvalidInputError(f"must be at least 1 change, not {log_limit!r}", field="log_limit")
         self._clock = clock
         self._state = RamState(log_limit)
         self._lock = threading.RLock()
