@@ -52,8 +52,8 @@ class Keel(KeelFacade):
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
         builder = self.core.builder
-        found = builder.warm(scope)
-        return drive_blocking(builder.build(scope)) if found is None else found
+        found = builder.look(scope)
+        return found if isinstance(found, Prompt) else drive_blocking(builder.build(scope, found))
 
     @property
     def store(self) -> BlockingStore:

@@ -387,8 +387,8 @@ class Keel(KeelFacade):
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
         builder = self.core.builder
-        found = builder.warm(scope)
-        return await drive(builder.build(scope)) if found is None else found
+        found = builder.look(scope)
+        return found if isinstance(found, Prompt) else await drive(builder.build(scope, found))
 
     @property
     def store(self) -> Store:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast, final
 
 from promptkeel.prompt.prompt import Prompt
-from promptkeel.resolver import Resolution, ResolverCore
+from promptkeel.resolver import Resolution, ResolverCore, Unsettled
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Steps, as_blocking, drive
 from promptkeel.tokens import token_counter
@@ -19,18 +19,18 @@ class BuilderCore:
         self.resolver = resolver
         self._counter = token_counter(token_counter_name)
 
-    def warm(self, scope: TenantScope) -> Prompt | None:
-        """The prompt built before, where it is known to hold still."""
-        resolution = self.resolver.warm(scope)
-        return None if resolution is None else self._prompt(resolution)
+    def look(self, scope: TenantScope) -> Prompt | Unsettled:
+        """The prompt built before, where it is known to hold still; else what ``build`` goes on with."""
+        found = self.resolver.look(scope)
+        return self._prompt(found) if isinstance(found, Resolution) else found
 
-    def build(self, scope: TenantScope) -> Steps[Prompt]:
-        """The prompt of a scope.
+    def build(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Prompt]:
+        """The prompt of a scope; ``seen`` is what ``look`` has just answered.
 
         Raises:
             BlockResolutionError: a block's source could not be read.
         """
-        resolution = yield from self.resolver.resolve(scope)
+        resolution = yield from self.resolver.resolve(scope, seen)
         return self._prompt(resolution)
 
     def _prompt(self, resolution: Resolution) -> Prompt:
@@ -60,8 +60,8 @@ class PromptBuilder(_BuilderFacade):
         Raises:
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
-        found = self.core.warm(scope)
-        return await drive(self.core.build(scope)) if found is None else found
+        found = self.core.look(scope)
+        return found if isinstance(found, Prompt) else await drive(self.core.build(scope, found))
 
 
 @final

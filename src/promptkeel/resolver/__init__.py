@@ -1,6 +1,12 @@
 """Which blocks, how fresh, and what is kept between calls."""
 
-from promptkeel.resolver.resolver import BlockingPromptBlockResolver, Counters, PromptBlockResolver, ResolverCore
+from promptkeel.resolver.resolver import (
+    BlockingPromptBlockResolver,
+    Counters,
+    PromptBlockResolver,
+    ResolverCore,
+    Unsettled,
+)
 from promptkeel.resolver.values import BlockEvent, Freshness, Resolution, ResolvedBlock
 
 __all__ = [
@@ -12,4 +18,5 @@ __all__ = [
     "Resolution",
     "ResolvedBlock",
     "ResolverCore",
+    "Unsettled",
 ]

@@ -70,6 +70,20 @@ class _Kept:
 
 
 @final
+class Unsettled:
+    """That the answer given before may not hold any more.
+
+    Attributes:
+        token: what the probe said, so that the same call does not probe again.
+    """
+
+    __slots__ = ("token",)
+
+    def __init__(self, token: object) -> None:
+        self.token = token
+
+
+@final
 class ResolverCore:
     """The resolver's methods as steps. Arguments as ``PromptBlockResolver``."""
 
@@ -116,38 +130,46 @@ class ResolverCore:
         self._rendered: BoundedCache[tuple[str, ...], RenderedBlock] = BoundedCache(cache_bytes, _text_bytes)
         self._kept: BoundedCache[str, _Kept] = BoundedCache(cache_facts, _weigh_kept)
 
-    def warm(self, scope: TenantScope) -> Resolution | None:
-        """The answer given before, if one probe and one stat per file show that it still holds; None otherwise."""
+    def look(self, scope: TenantScope) -> Resolution | Unsettled:
+        """The answer given before, if one probe and one stat per file show that it still holds; else what they said.
+
+        Raises:
+            InvalidInputError: this is no scope.
+        """
+        if not isinstance(scope, TenantScope):
+            raise InvalidInputError(f"must be a TenantScope, not {type(scope).__name__}", field="scope")
         kept = self._kept.get(scope.path)
         if kept is None or self._has_computed:
-            return None
+            return _UNSEEN
+        token: object = None
         if self._engine is not None and self._lane_specs:
             if not self._engine.is_local:
-                return None
+                return _UNSEEN
             self.counters.probes += 1
-            if kept.lanes.token != self._engine.probe():
-                return None
+            token = self._engine.probe()
+            if kept.lanes.token != token:
+                return Unsettled(token)
         for position in self._files:
             reader = self._readers[position]
             if reader is None or reader.current() is not kept.sources[position]:
-                return None
+                return Unsettled(token)
         return kept.resolution
 
-    def resolve(self, scope: TenantScope) -> Steps[Resolution]:
-        """All blocks of the scope.
+    def resolve(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Resolution]:
+        """All blocks of the scope; ``seen`` is what ``look`` has just answered.
 
         Raises:
             BlockResolutionError: a source could not be read; names the block and the scope.
         """
-        if not isinstance(scope, TenantScope):
-            raise InvalidInputError(f"must be a TenantScope, not {type(scope).__name__}", field="scope")
-        found = self.warm(scope)
-        if found is not None:
-            return found
+        if seen is None:
+            found = self.look(scope)
+            if isinstance(found, Resolution):
+                return found
+            seen = found
         sources = yield from self._read_sources(scope)
         if self._engine is not None and self._lane_specs:
             try:
-                lanes = yield from self._read_lanes(self._engine, scope)
+                lanes = yield from self._read_lanes(self._engine, scope, seen)
             except OSError as error:
                 raise self._failed(self._lane_specs[0], scope, error) from error
             return self._compose(scope, lanes, sources)
@@ -203,12 +225,12 @@ class ResolverCore:
 
     # -- memory lanes of a store with heads
 
-    def _read_lanes(self, engine: Engine, scope: TenantScope) -> Steps[KeptLanes]:
+    def _read_lanes(self, engine: Engine, scope: TenantScope, seen: Unsettled) -> Steps[KeptLanes]:
         kept = self._kept.get(scope.path)
         before = None if kept is None else kept.lanes
         ticket = next(self._tickets)
-        token: object = _UNPROBED
-        if engine.is_local:
+        token = seen.token
+        if token is _UNPROBED and engine.is_local:
             self.counters.probes += 1
             token = engine.probe()
         state: Fresh | Moved | Missing | Touched = after_probe(before, token, self._prefixes)
@@ -220,17 +242,20 @@ class ResolverCore:
             state = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
             if isinstance(state, Fresh):
                 return state.kept
-        if isinstance(state, Touched) and engine.is_local:
-            self.counters.deltas += 1
-            update = engine.tail(scope, state.requests)
-            if update is not None:
-                lanes = self._caught_up(before, update, scope)
-                positions = changed_positions(before, lanes)
-                if is_inline(lanes, positions):
-                    return self._keep(scope, before, update, lanes, ticket=ticket, token=token)
         requests = state.requests
+        is_short = isinstance(state, Touched) and engine.is_local
 
         def work() -> Steps[KeptLanes]:
+            if is_short:
+                self.counters.deltas += 1
+                update = engine.tail(scope, requests)
+                if update is not None:
+                    lanes = self._caught_up(before, update, scope)
+                    arguments = (scope, before, update, lanes, ticket, token)
+                    if is_inline(lanes, changed_positions(before, lanes)):
+                        return self._keep(*arguments)
+                    rendered: KeptLanes = yield Call(self._keep, *arguments)
+                    return rendered
             found: KeptLanes = yield Call(self._read_in_worker, engine, scope, before, requests, ticket, token)
             return found
 
@@ -248,7 +273,7 @@ class ResolverCore:
         self.counters.scans += 1
         update = engine.catch_up(scope, requests)
         lanes = self._caught_up(before, update, scope)
-        return self._keep(scope, before, update, lanes, ticket=ticket, token=token)
+        return self._keep(scope, before, update, lanes, ticket, token)
 
     def _caught_up(self, before: KeptLanes | None, update: CatchUp, scope: TenantScope) -> tuple[Lane, ...]:
         def build(position: int, lane: Lane | None, change: LaneUpdate) -> Lane:
@@ -272,7 +297,6 @@ class ResolverCore:
         before: KeptLanes | None,
         update: CatchUp,
         lanes: tuple[Lane, ...],
-        *,
         ticket: int,
         token: object,
     ) -> KeptLanes:
@@ -379,6 +403,7 @@ class _Unprobed:
 
 
 _UNPROBED: Final = _Unprobed()
+_UNSEEN: Final = Unsettled(_UNPROBED)
 _NO_LANES: Final = KeptLanes(0, None, None, (), ())  # type: ignore[arg-type]
 
 
