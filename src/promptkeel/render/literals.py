@@ -54,7 +54,12 @@ class _Ranges:
 def _class(ranges: Iterable[tuple[int, int]]) -> str:
     """The ranges as a regular expression's character class, the commonest astral characters first."""
     ordered = sorted(ranges, key=lambda pair: (pair[0] > _BASIC, not 0x1F300 <= pair[0] < 0x30000, pair[0]))
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ordered)
+    return "".join(f"{_spelled(first)}-{_spelled(last)}" for first, last in ordered)
+
+
+def _spelled(code: int) -> str:
+    # Only ASCII has signs that mean something in a class; an escape costs many times as much to compile.
+    return chr(code) if code > 0x7F else f"\\x{code:02x}"
 
 
 def _outside(*spelled: str) -> list[tuple[int, int]]:
@@ -69,12 +74,18 @@ def _outside(*spelled: str) -> list[tuple[int, int]]:
 
 
 _CONTEXTUAL: Final = f"{tables.SELECTORS} 200c-200d"
-# A negated class of what is ordinary: one look into a bitmap settles an ordinary character of the basic plane.
-_LOOK: Final = re.compile(f"[^{_class(_outside(tables.ESCAPED, tables.BRACKETS, _CONTEXTUAL))}]")
+# A negated class of what is ordinary: one look into a bitmap settles an ordinary character of the basic plane. Of the
+# astral ones the large ranges are enough: what stands outside of them is looked at and found ordinary.
+_ORDINARY: Final = [
+    (first, last)
+    for first, last in _outside(tables.ESCAPED, tables.BRACKETS, _CONTEXTUAL)
+    if last <= _BASIC or last - first > 99
+]
+_LOOK: Final = re.compile(f"[^{_class(_ORDINARY)}]")
 """What needs a look. Most text needs none."""
 
 
-def _special(*more: str) -> re.Pattern[str]:
+def _compile(*more: str) -> re.Pattern[str]:
     # The planes apart, so that no character of the basic plane is held against hundreds of astral ranges.
     escaped = [pair for text in (tables.ESCAPED, *more) for pair in _ranges(text)]
     basic = [(first, min(last, _BASIC)) for first, last in escaped if first <= _BASIC]
@@ -85,15 +96,20 @@ def _special(*more: str) -> re.Pattern[str]:
     )
 
 
-_SPECIAL: Final = _special()
 _BRACKET: Final = re.compile(f"[{_class(_ranges(tables.BRACKETS))}]")
 _VERBATIM: Final = re.compile(r'["\\\n\t]')
 """What a literal escapes and a line in block form need not."""
 
 
+# Compiled where first needed: each costs a few milliseconds.
+@cache
+def _special() -> re.Pattern[str]:
+    return _compile()
+
+
 @cache
 def _special_or_bracket() -> re.Pattern[str]:
-    return _special(tables.BRACKETS)
+    return _compile(tables.BRACKETS)
 
 
 _SELECTOR_BASES: Final = _Ranges(tables.SELECTOR_BASES)
@@ -196,7 +212,7 @@ def escape(text: str) -> str:
         return text
     if _BRACKET.search(text) is not None and spells_fence(text):
         return _special_or_bracket().sub(_escape, text)
-    return _SPECIAL.sub(_escape, text)
+    return _special().sub(_escape, text)
 
 
 def literal(text: str) -> str:
@@ -209,6 +225,6 @@ def lines(text: str) -> list[str] | None:
     if "\n" not in text:
         return None
     bare = _VERBATIM.sub(" ", text)
-    if _LOOK.search(bare) is not None and _SPECIAL.sub(_escape, bare) != bare:
+    if _LOOK.search(bare) is not None and _special().sub(_escape, bare) != bare:
         return None
     return None if spells_fence(text) else text.split("\n")
