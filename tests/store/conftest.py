@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,8 +52,6 @@ def clock() -> SteppingClock:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite" and importlib.util.find_spec("promptkeel.store.sqlite") is None:
-        pytest.skip("promptkeel.store.sqlite is not there yet")
     return str(request.param)
 
 
