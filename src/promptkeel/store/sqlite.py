@@ -1,8 +1,8 @@
 """The store in a file: SQLite with write-ahead log, heads, log and history kept by triggers.
 
-``SqliteEngine`` puts the parts together: ``sqlite_schema`` says what is stored and what moves with it,
-``sqlite_connections`` which connection does what, ``sqlite_reads`` how rows become nodes and lanes,
-``sqlite_writes`` what a transaction can do, ``sqlite_scrubbing`` whether an erased node's bytes are gone.
+``SqliteEngine`` puts the parts together: ``sqlite_schema`` says what is stored and what moves with it, ``sqlite_file``
+what makes a file ours, ``sqlite_connections`` which connection does what, ``sqlite_reads`` how rows become nodes and
+lanes, ``sqlite_writes`` what a transaction can do, ``sqlite_scrubbing`` whether an erased node's bytes are gone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from promptkeel.store.base import (
 )
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
 from promptkeel.store.sqlite_connections import Connections
+from promptkeel.store.sqlite_file import DatabaseFile
 from promptkeel.store.sqlite_reads import Rows, read_heads
 from promptkeel.store.sqlite_scrubbing import Erased, scrub
 from promptkeel.store.sqlite_writes import SqliteTransaction, trim
@@ -94,7 +95,7 @@ class SqliteEngine:
         self._clock = clock
         self._log_limit = log_limit
         # Absolute, so that a later change of the working folder does not move the store.
-        self._connections = Connections(path_of(url).absolute(), busy_timeout=busy_timeout, vfs=vfs)
+        self._connections = Connections(DatabaseFile(path_of(url).absolute(), busy_timeout=busy_timeout, vfs=vfs))
 
     # Short reads
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from promptkeel.errors import CommitUnknownError, StoreFullError
+from promptkeel.errors import CommitUnknownError, PromptkeelError, StoreFullError
 from promptkeel.instants import system_clock
-from promptkeel.store import sqlite_connections
+from promptkeel.store import sqlite_file
 from promptkeel.store.operations import Erase
 from promptkeel.store.sqlite import SqliteEngine
 from store.sqlite.faults import Disk, RecordingVFS
@@ -81,7 +81,7 @@ def test_no_power_cut_loses_what_was_acknowledged(disk: Disk, open_on_disk, tmp_
 
 def test_without_syncing_the_same_cuts_do_lose(disk: Disk, open_on_disk, tmp_path: Path, monkeypatch) -> None:
     """Shows that the test above can fail."""
-    monkeypatch.setattr(sqlite_connections, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(sqlite_file, "SYNCHRONOUS", "OFF")
     engine = open_on_disk()
     monkeypatch.undo()
     for number in range(BATCHES):
@@ -93,7 +93,7 @@ def test_without_syncing_the_same_cuts_do_lose(disk: Disk, open_on_disk, tmp_pat
         try:
             told, there = cut_and_count(disk, tmp_path / str(number), moment, chance)
             missing += there < told
-        except (AssertionError, sqlite_connections.PromptkeelError):
+        except (AssertionError, PromptkeelError):
             missing += 1
     assert missing > 0
 
