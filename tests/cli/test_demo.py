@@ -66,7 +66,7 @@ def test_it_fits_a_terminal_of_80_columns_and_is_coloured():
     assert "\x1b[" in shown
     lines = without_styles(shown).split("\n")
     assert [line for line in lines if width(line.rstrip()) > 80] == []
-    assert any("│ FOCUS" in line and "brought up" in line for line in lines)
+    assert any("│ FOCUS" in line and "updated, rendered" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,12 @@ def test_every_command_says_its_exit_codes_and_common_options(call):
             assert {"--store", "--scope", "--lane"} <= set(re.findall(r"--[a-z]+", shown))
 
 
+def test_the_help_of_import_shows_both_formats(call):
+    shown = call("import", "--help").out
+    assert re.search(r'^ +jsonl  \{"scope", "label"', shown, re.MULTILINE)
+    assert re.search(r"^ +mcp    the knowledge-graph file", shown, re.MULTILINE)
+
+
 def test_the_readme_names_only_commands_and_options_that_exist(call):
     readme = Path(__file__).parents[2] / "README.md"
     blocks = re.findall(r"^```\w*\n(.*?)^```", readme.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from cli_terminal import on_terminal, without_styles
+from cli_terminal import on_terminal, width, without_styles
 
 SCOPE = "org:acme/user:u1"
 
 
-def test_facts_are_a_table(remembered):
-    remembered("prefers tea", "--source", "onboarding", "--id", "n1")
+def test_facts_are_a_table_that_shows_ids_whole(remembered):
+    long = remembered("has a statement that takes more than the half of one line of a terminal to be shown")
+    remembered("prefers tea", "--source", "onboarding", "--id", "n1", "--recorded-at", "2026-05-02")
     code, shown = on_terminal("facts", "--scope", SCOPE)
     assert code == 0
     assert "│ prefers tea" in without_styles(shown)
+    assert "│ onboarding, 2026-05-02" in without_styles(shown)
+    assert f"│ {long} │" in without_styles(shown)
+    assert "USER_PROFILE: 2 facts" in without_styles(shown)
+    assert max(width(line.rstrip()) for line in without_styles(shown).split("\n")) <= 80
     assert "\x1b[1m" in shown
 
 

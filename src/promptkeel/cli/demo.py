@@ -20,7 +20,7 @@ from promptkeel import blocking
 from promptkeel.blocks import FileSource, PromptBlockSpec, StaticSource
 from promptkeel.cli.declarations import DEFAULT_BLOCKS, declare_blocks
 from promptkeel.cli.display import Column, plain_table, put_document, rich_table
-from promptkeel.cli.reading import print_prompt, prompt_document
+from promptkeel.cli.reading import print_prompt, prompt_document, short_revision
 from promptkeel.errors import StoreUnavailableError
 from promptkeel.exchange import ImportReport, ImportSettings, JsonLines, import_steps
 from promptkeel.prompt import Prompt
@@ -51,7 +51,7 @@ _TABLE: Final = (
     Column("what was done", wraps=True),
     Column("µs", justify="right"),
 )
-_DONE: Final = {"scanned": "read whole", "updated": "brought up to date", "rendered": "rendered", "read": "file read"}
+_DONE: Final = {"scanned": "read whole", "updated": "updated", "rendered": "rendered", "read": "file read"}
 
 
 @final
@@ -111,13 +111,6 @@ def _lines(text: bytes, start: int, size: int) -> tuple[str, ...]:
     begin = text.rfind(b"\n", 0, start) + 1
     end = text.find(b"\n", start + size)
     return tuple(text[begin : len(text) if end < 0 else end].decode().split("\n"))
-
-
-def short_revision(revision: str) -> str:
-    """A revision short enough for a table: its count, and the end of its digest."""
-    kind, _, rest = revision.partition(":")
-    count = rest.partition(":")[0] + ":" if kind == "mem" else ""
-    return f"{kind}:{count}…{revision[-6:]}"
 
 
 @click.command

@@ -43,7 +43,20 @@ _COUNTS: Final = ("inserted", "updated", "confirmed", "linked", "unchanged", "re
 FormatName = Literal["jsonl", "mcp"]
 
 
-@click.command(name="import")
+_IMPORT_HELP: Final = """Take memory from FILE ('-' is standard input); taking it twice changes nothing.
+
+\b
+jsonl  {"scope", "label" or "block" and "text", "properties", "source",
+       "recorded_at", "trust", "id"} or {"scope", "edge": {"start", "type",
+       "end", "properties"}} on each line; --scope is for lines that name none
+mcp    the knowledge-graph file of the MCP memory server, stored at --scope
+
+All in one transaction, unless --chunk. Good lines are taken also where others are rejected, unless --strict; rejected
+lines are named with their reasons and go to NAME.rejected.jsonl.
+"""
+
+
+@click.command(name="import", help=_IMPORT_HELP)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--format", "format_name", type=click.Choice(["jsonl", "mcp"]), default="jsonl", show_default=True)
 @click.option("--prefix", default="SOUL:", show_default=True, help="mcp: the label prefix of observations.")
@@ -70,16 +83,7 @@ def import_(
     rejects: str | None,
     **settings: Any,
 ) -> int:
-    r"""Take memory from FILE ('-' is standard input); taking it twice changes nothing.
-
-    \b
-    jsonl  a line {"scope", "label" or "block" and "text", "properties", "source", "recorded_at", "trust", "id"}
-           or {"scope", "edge": {"start", "type", "end", "properties"}}; --scope is for lines that name none
-    mcp    the knowledge-graph file of the MCP memory server; --scope says where it is stored
-
-    All in one transaction, unless --chunk. Good lines are taken also where others are rejected, unless --strict;
-    rejected lines are named with their reasons and go to NAME.rejected.jsonl.
-    """
+    """Import a file and report what became of its lines."""
     line_format = _format(session, format_name, scope, prefix, source, trust)
     name = "-" if file == "-" else str(Path(file).resolve())
     rejected_lines = _RejectFile(_reject_path(file, rejects), dry_run=settings["dry_run"])

@@ -44,7 +44,7 @@ def remember(
 ) -> None:
     """Keep a statement, or confirm it where the scope holds one that says the same.
 
-    promptkeel remember --scope org:acme/user:ada --block USER_PROFILE "prefers tea"
+    promptkeel remember --scope user:ada --block USER_PROFILE "prefers tea"
     """
     if (label is None) == (text is None) or (text is None) != (block is None):
         raise click.UsageError("give TEXT and --block, or --label", click.get_current_context())
@@ -87,7 +87,7 @@ def correct(
 ) -> None:
     """Change what a node says; the old version stays in its history.
 
-    promptkeel correct ID --scope org:acme/user:ada --text "prefers coffee" --source user-correction
+    promptkeel correct ID --scope user:ada --text "prefers coffee" --source chat
     """
     if text is None and not given and not removed:
         raise click.UsageError("give --text, --set or --unset", click.get_current_context())

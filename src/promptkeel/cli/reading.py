@@ -13,6 +13,7 @@ from promptkeel.cli.display import (
     date_of,
     is_terminal,
     node_document,
+    printable,
     put_bytes,
     put_document,
     put_line,
@@ -36,6 +37,7 @@ _FACTS = (
     Column("trust"),
     Column("id"),
 )
+_FACTS_ON_TERMINAL = (Column("fact", wraps=True), Column("id"))
 _VERSIONS = (
     Column("updated"),
     Column("state"),
@@ -73,12 +75,31 @@ def facts(session: Session, *, scope: TenantScope, block: str | None) -> None:
     if session.as_json:
         put_document({"scope": scope.path, "blocks": [_lane_document(each) for each in found]})
         return
+    if is_terminal():
+        for each in found:
+            title = f"{each.name}: {len(each.facts)} facts at {short_revision(each.revision_id)}"
+            put_table(
+                _FACTS_ON_TERMINAL, [(_fact_with_provenance(fact), fact.node_id) for fact in each.facts], title=title
+            )
+        return
     rows = [
         (each.name, fact.value, fact.source, date_of(fact.recorded), fact.trust, fact.node_id)
         for each in found
         for fact in each.facts
     ]
     put_table(_FACTS, rows)
+
+
+def _fact_with_provenance(fact: BlockFact) -> Text:
+    provenance = ", ".join(filter(None, (fact.source, date_of(fact.recorded), fact.trust))) or "not recorded"
+    return Text.assemble(printable(fact.value), "\n", (printable(provenance), "dim"))
+
+
+def short_revision(revision: str) -> str:
+    """A revision short enough for a table: its count, and the end of its digest."""
+    kind, _, rest = revision.partition(":")
+    count = rest.partition(":")[0] + ":" if kind == "mem" else ""
+    return f"{kind}:{count}…{revision[-6:]}"
 
 
 def _lane_document(block: ResolvedBlock) -> dict[str, Any]:
@@ -122,7 +143,7 @@ def prompt_document(prompt: Prompt) -> dict[str, Any]:
 def prompt(session: Session, *, scope: TenantScope) -> None:
     """Print the prompt of a scope, byte for byte as a model gets it.
 
-    promptkeel prompt --scope org:acme/user:ada --static BOUNDARIES="Never guess." --file RULES=rules.md
+    promptkeel prompt --scope user:ada --file RULES=rules.md
     """
     with session.open() as keel:
         found = keel.prompt(scope)
