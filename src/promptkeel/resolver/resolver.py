@@ -102,6 +102,7 @@ class ResolverCore:
         self._observe = observe
         self._lane_specs = tuple(spec for spec in self.specs if spec.is_learned)
         self._source_specs = tuple(spec for spec in self.specs if not spec.is_learned)
+        self._fingerprints = {spec.name: spec.fingerprint for spec in self.specs}
         self._prefixes = tuple(_lane_source(spec).label_prefix for spec in self._lane_specs)
         if self._lane_specs and not hasattr(memory, "query_nodes"):
             raise InvalidDeclarationError(
@@ -215,7 +216,7 @@ class ResolverCore:
     def _source_blocks(self, kept: _Kept | None, sources: tuple[BlockRevision, ...]) -> list[ResolvedBlock]:
         blocks = []
         for spec, revision in zip(self._source_specs, sources, strict=True):
-            key = (spec.fingerprint, revision.content_hash or revision.revision)
+            key = (self._fingerprints[spec.name], revision.content_hash or revision.revision)
             rendered = self._rendered.get(key)
             if rendered is None:
                 rendered = self._render(spec, revision, spec.policy, "")
@@ -311,7 +312,7 @@ class ResolverCore:
 
     def _rendered_lane(self, spec: PromptBlockSpec, lane: Lane, scope: TenantScope) -> RenderedBlock:
         policy = self._policy(spec, scope)
-        key = (scope.path, spec.fingerprint, lane.revision, policy.fingerprint, str(RENDER_VERSION))
+        key = (scope.path, self._fingerprints[spec.name], lane.revision, policy.fingerprint, str(RENDER_VERSION))
         rendered = self._rendered.get(key)
         if rendered is None:
             rendered = self._render(spec, lane.to_revision(), policy, scope.path)
@@ -332,7 +333,7 @@ class ResolverCore:
                 raise self._failed(spec, scope, error) from error
             self._tell(spec, scope.path, "scanned", started)
             policy = self._policy(spec, scope)
-            key = (scope.path, spec.fingerprint, revision.revision, policy.fingerprint, str(RENDER_VERSION))
+            key = (scope.path, self._fingerprints[spec.name], revision.revision, policy.fingerprint, str(RENDER_VERSION))
             rendered = self._rendered.get(key)
             if rendered is None:
                 rendered = yield Call(self._render, spec, revision, policy, scope.path)
@@ -348,7 +349,7 @@ class ResolverCore:
             resolution = kept.resolution
             if resolution.heads != (lanes.heads if self._lane_specs else None):
                 # The same blocks at newer heads: the memo goes along, so every text is the very same string.
-                resolution = attrs.evolve(kept.resolution, heads=lanes.heads)
+                resolution = Resolution(scope, resolution.blocks, lanes.heads, resolution.freshness, resolution.memo)
         else:
             lane_blocks = self._lane_blocks(kept, lanes)
             heads = lanes.heads if self._lane_specs else None

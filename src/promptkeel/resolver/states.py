@@ -93,7 +93,7 @@ def after_heads(
 ) -> Fresh | Touched:
     """The state once the heads have been compared."""
     if kept.heads == heads:
-        return Fresh(attrs.evolve(kept, ticket=ticket, token=token))
+        return Fresh(KeptLanes(ticket, token, kept.heads, kept.lanes, kept.rendered))
     return Touched(kept, tuple(LaneRequest(prefix, kept.heads) for prefix in prefixes))
 
 

@@ -47,7 +47,7 @@ class Head:
 
 
 @final
-@attrs.frozen(order=False)
+@attrs.frozen(order=False, cache_hash=True)
 class Heads:
     """One head for every level of a scope's chain. Equal heads: nothing visible has changed."""
 
