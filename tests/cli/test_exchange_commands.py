@@ -85,8 +85,13 @@ def test_a_strict_import_takes_nothing_where_a_line_is_bad(call, file):
 def test_a_dry_run_says_what_would_change_and_writes_no_file(call, file, folder):
     found = call("import", file(TEA, "{"), "--dry-run", "--json")
     assert (found.code, found.document["inserted"], found.document["committed"]) == (3, 1, False)
-    assert not (folder / "memory.rejected.jsonl").exists()
-    assert call("export").out == ""
+    assert [path.name for path in folder.iterdir()] == ["memory.jsonl"]
+    assert call("import", file(TEA)).code == 0
+    before = digest_of(folder)
+    found = call("import", file({**TEA, "trust": "user"}), "--dry-run", "--replace", "--json")
+    assert (found.code, found.document["updated"]) == (0, 1)
+    assert "nothing was written" in call("import", file(TEA), "--dry-run").err
+    assert digest_of(folder) == before
 
 
 def test_rejects_go_where_they_are_sent(call, file, folder):

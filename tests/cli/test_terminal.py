@@ -35,3 +35,17 @@ def test_an_erasure_without_a_question(at, remembered):
     remembered("prefers tea", "--id", "n1")
     code, shown = on_terminal("erase", "n1", "--scope", SCOPE, "--yes")
     assert (code, "Erase n1" in shown) == (0, False)
+
+
+def test_an_import_of_more_than_a_second_shows_how_far_it_has_come(folder):
+    lines = (
+        f'{{"scope": "{SCOPE}", "label": "SOUL:{number}", "properties": {{"n": {number}}}}}\n'
+        for number in range(25_000)
+    )
+    (folder / "memory.jsonl").write_text("".join(lines))
+    code, shown = on_terminal("import", "memory.jsonl")
+    assert code == 0
+    assert "importing" in without_styles(shown)
+    assert "%" in shown
+    code, shown = on_terminal("export", "--output", "out.jsonl")
+    assert (code, "importing" in shown) == (0, False)

@@ -385,6 +385,15 @@ def test_a_file_that_has_changed_is_imported_from_its_start(store):
     assert (report.resumed, counts(report)) == (0, {"inserted": 2, "unchanged": 4})
 
 
+def test_a_file_that_is_read_in_another_way_is_imported_from_its_start(store):
+    content = spelled([{"scope": SCOPE.path, "block": "FOCUS", "text": str(number)} for number in range(3)] + ["crash"])
+    with pytest.raises(Stop):
+        import_bytes(store, content, JsonLines({"FOCUS": "FOCUS:"}), chunk=1, on_rejected=_crash_at(4))
+    report = import_bytes(store, content, JsonLines({"FOCUS": "NOW:"}), chunk=1)
+    assert (report.resumed, report.inserted) == (0, 3)
+    assert len(store.query_nodes(SCOPE, label_prefix="NOW:")) == 3
+
+
 @pytest.mark.parametrize("mark", ["", "{}", "[]", '{"lines": 1, "bytes": 99, "sha256": "x", "rejected": []}'])
 def test_a_mark_that_says_nothing_is_passed_over(store, mark):
     from promptkeel.store.operations import Mark

@@ -89,7 +89,7 @@ def import_(
     rejected_lines = _RejectFile(_reject_path(file, rejects), dry_run=settings["dry_run"])
     with (
         _opened(file) as (stream, size),
-        session.open(create=True) as keel,
+        session.open(create=True, pretend=settings["dry_run"]) as keel,
         rejected_lines,
         ProgressBar("importing", size) as bar,
     ):

@@ -17,7 +17,6 @@ from promptkeel.cli.failures import MissingStoreError
 from promptkeel.errors import InvalidInstantError, InvalidScopeError
 from promptkeel.instants import parse_instant
 from promptkeel.model import NOT_GIVEN, TRUST_LEVELS
-from promptkeel.resolver import BlockEvent
 from promptkeel.scope import TenantScope
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -44,19 +43,25 @@ class Session:
         """The declared blocks."""
         return declare_blocks(self.lanes, self.statics, self.files)
 
-    def open(self, *, create: bool = False, observe: Callable[[BlockEvent], object] | None = None) -> blocking.Keel:
+    def open(self, *, create: bool = False, pretend: bool = False) -> blocking.Keel:
         """The keel, to be entered.
+
+        Args:
+            create: whether the command makes a store where there is none.
+            pretend: whether what it would make is to be gone again: then it is made in memory.
 
         Raises:
             MissingStoreError: there is no store, and the command would not make one.
         """
-        missing = None if create else missing_file(self.url)
-        if missing is not None:
+        missing = missing_file(self.url)
+        if missing is not None and pretend:
+            return blocking.open("ram:", blocks=self.blocks)
+        if missing is not None and not create:
             raise MissingStoreError(
                 f"there is no store at {missing}; 'promptkeel remember' or 'promptkeel import' makes one, "
                 "--store or PROMPTKEEL_STORE names another"
             )
-        return blocking.open(self.url, blocks=self.blocks, observe=observe)
+        return blocking.open(self.url, blocks=self.blocks)
 
 
 class ScopeType(click.ParamType[TenantScope]):

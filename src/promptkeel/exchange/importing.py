@@ -2,9 +2,10 @@
 
 All or nothing by default. With a chunk, each transaction also writes a mark: how many lines and bytes of the stream it
 ends behind, their hash, and which of those lines were refused. After a crash the next import of the same name checks
-the hash, tries the refused lines again and goes on behind the mark; a stream that does not begin with those bytes is
-imported from its start. The mark goes with the last chunk. Memory is bounded by the longest line and, with a chunk, by
-the numbers of the refused lines. An edge that stands before its ends waits, in memory, until everything else is taken.
+the hash, tries the refused lines again and goes on behind the mark; a stream that does not begin with those bytes, or
+that is read in another way, is imported from its start. The mark goes with the last chunk. Memory is bounded by the
+longest line and, with a chunk, by the numbers of the refused lines. An edge that stands before its ends waits, in
+memory, until everything else is taken.
 
 Refused lines are told one by one and the others are taken, unless the import is strict.
 """
@@ -164,6 +165,10 @@ class _Importing:
         self._refused: list[int] = []
         self._waiting: list[Line] = []
         self._first: list[Rejected] = []
+        # What was taken in another way has to be taken again.
+        self._how = hashlib.sha256(repr((line_format, settings.replace)).encode(errors="surrogatepass")).hexdigest()[
+            :16
+        ]
         self._resumed = 0
         self._again: frozenset[int] = frozenset()
         self._marked = False
@@ -175,10 +180,14 @@ class _Importing:
         self._marked = mark is not None
         if mark is not None and self._chunk is not None:
             found = _read_mark(mark)
-            if found is not None and hash_of_prefix(self._stream, found["bytes"]) == found["sha256"]:
+            if found is not None and self._continues(found):
                 self._resumed = found["lines"]
                 self._again = frozenset(found["rejected"])
         self._stream.seek(0)
+
+    def _continues(self, mark: dict[str, Any]) -> bool:
+        is_alike: bool = mark["how"] == self._how
+        return is_alike and hash_of_prefix(self._stream, mark["bytes"]) == str(mark["sha256"])
 
     def take_lines(self, transaction: Transaction, now: int) -> None:
         """Take the lines of one transaction."""
@@ -226,7 +235,8 @@ class _Importing:
         value = None
         if not self.ended and self._reader.lines > self._resumed:
             place = {"lines": self._reader.lines, "bytes": self._reader.offset, "sha256": self._reader.sha256}
-            value = json.dumps({**place, "rejected": self._refused + [line.number for line in self._waiting]})
+            again = self._refused + [line.number for line in self._waiting]
+            value = json.dumps({**place, "how": self._how, "rejected": again})
         if self.ended and not self._marked:
             return
         if value is not None or self.ended:
@@ -252,6 +262,6 @@ def _read_mark(mark: str) -> dict[str, Any] | None:
     try:
         found = json.loads(mark)
         place = {"lines": int(found["lines"]), "bytes": int(found["bytes"]), "sha256": str(found["sha256"])}
-        return {**place, "rejected": [int(number) for number in found["rejected"]]}
+        return {**place, "how": found["how"], "rejected": [int(number) for number in found["rejected"]]}
     except (ValueError, TypeError, KeyError):
         return None
