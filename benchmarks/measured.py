@@ -272,7 +272,7 @@ def elsewhere(bench: Bench) -> Iterator[Row]:
             bench.runner.run(call())
             for where, scope, prefix in (("scope", BOB, _LANE), ("lane", ADA, "EVENT:")):
 
-                def commit(scope: pk.TenantScope = scope, prefix: str = prefix) -> None:
+                def commit(other: Elsewhere = other, scope: pk.TenantScope = scope, prefix: str = prefix) -> None:
                     other.insert(scope, prefix)
 
                 found = compare(awaited_after(bench.runner, commit, call, number=20), base, bench.pairs)

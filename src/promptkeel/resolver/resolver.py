@@ -312,7 +312,7 @@ class ResolverCore:
 
     def _rendered_lane(self, spec: PromptBlockSpec, lane: Lane, scope: TenantScope) -> RenderedBlock:
         policy = self._policy(spec, scope)
-        key = (scope.path, self._fingerprints[spec.name], lane.revision, policy.fingerprint, str(RENDER_VERSION))
+        key = self._key(spec, scope, lane.revision, policy)
         rendered = self._rendered.get(key)
         if rendered is None:
             rendered = self._render(spec, lane.to_revision(), policy, scope.path)
@@ -333,7 +333,7 @@ class ResolverCore:
                 raise self._failed(spec, scope, error) from error
             self._tell(spec, scope.path, "scanned", started)
             policy = self._policy(spec, scope)
-            key = (scope.path, self._fingerprints[spec.name], revision.revision, policy.fingerprint, str(RENDER_VERSION))
+            key = self._key(spec, scope, revision.revision, policy)
             rendered = self._rendered.get(key)
             if rendered is None:
                 rendered = yield Call(self._render, spec, revision, policy, scope.path)
@@ -373,6 +373,9 @@ class ResolverCore:
     ) -> Resolution:
         by_name = {block.name: block for block in (*lane_blocks, *source_blocks)}
         return Resolution(scope, tuple(by_name[spec.name] for spec in self.specs), heads)
+
+    def _key(self, spec: PromptBlockSpec, scope: TenantScope, revision: str, policy: RenderPolicy) -> tuple[str, ...]:
+        return scope.path, self._fingerprints[spec.name], revision, policy.fingerprint, str(RENDER_VERSION)
 
     def _policy(self, spec: PromptBlockSpec, scope: TenantScope) -> RenderPolicy:
         if spec.policy.fence is not None:
