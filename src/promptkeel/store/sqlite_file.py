@@ -3,6 +3,9 @@
 A file is ours by the application id in its header. That is written before write-ahead logging begins, so that the file
 itself always tells, and another program's database is refused before anything of it is touched. Closing a file loses a
 process its locks on it, so it is never opened by any means but SQLite's own.
+
+The standard library's ``sqlite3`` is another copy of SQLite: in one process the two do not see each other's locks. From
+another process, as from a shell, it is a client like any other.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, cast, final
 
@@ -73,6 +74,8 @@ def _in_bytes(columns: str) -> str:
 
 _LANE_IN_BYTES: Final = _in_bytes(_LANE)
 _NODE_IN_BYTES: Final = _in_bytes(_NODE)
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 HEADS_SQL: Final = "SELECT scope, seq, nonce FROM heads WHERE scope IN (<LEVELS>)"
 LANE_SQL: Final = "SELECT <LANE> FROM nodes WHERE scope = ? AND label >= ? AND label < ? AND state = 'live'"
@@ -205,6 +208,8 @@ class Rows:
 
     def find(self, root: str, node_id: str) -> MemoryNode | None:
         """The node of this identity, in whatever state."""
+        if _is_not_text(node_id):
+            return None
         found = read_nodes(self.connection, _FIND_SQL, (root, node_id))
         return found[0] if found else None
 
@@ -216,7 +221,7 @@ class Rows:
     def is_erased(self, root: str, node_id: str) -> bool:
         """Whether a node of this identity was erased."""
         asked = "SELECT EXISTS (SELECT 1 FROM erasures WHERE root = ? AND id = ?)"
-        return bool(self.connection.execute(asked, (root, node_id)).get)
+        return not _is_not_text(node_id) and bool(self.connection.execute(asked, (root, node_id)).get)
 
     def nonce_at(self, path: str, seq: int) -> int | None:
         """The nonce that the log holds for a scope path and seq."""
@@ -451,4 +456,4 @@ def edge_of(row: Sequence[Any]) -> MemoryEdge:
 
 
 def _is_not_text(value: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in value)
+    return _SURROGATE.search(value) is not None

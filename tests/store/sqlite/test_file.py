@@ -13,6 +13,7 @@ import pytest
 from promptkeel.errors import (
     CompactedError,
     InvalidInputError,
+    NodeNotFoundError,
     NotAStoreError,
     StoreBusyError,
     StoreClosedError,
@@ -25,7 +26,7 @@ from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store import sqlite_connections
 from promptkeel.store.base import LaneRequest
-from promptkeel.store.operations import Correct, Put
+from promptkeel.store.operations import Correct, Put, Retract
 from promptkeel.store.sqlite import SqliteEngine, path_of
 from store.sqlite.stock import StockClient
 
@@ -289,6 +290,13 @@ def test_a_backup_by_sqlite_is_a_store(engine: SqliteEngine, raw: StockClient, t
     assert ids(copy) == ["n1"]
     assert copy.heads(ADA) == engine.heads(ADA)
     copy.close()
+
+
+def test_an_id_that_no_file_can_hold_is_not_there(engine: SqliteEngine) -> None:
+    with pytest.raises(NodeNotFoundError):
+        engine.get(ADA, "lone \ud800")
+    with pytest.raises(NodeNotFoundError):
+        engine.apply([Retract(ADA, "lone \ud800")])
 
 
 def test_a_trigger_dropped_while_the_store_is_open_is_noticed(engine: SqliteEngine, raw: StockClient) -> None:
