@@ -182,3 +182,12 @@ def test_one_odd_row_costs_itself_and_is_reported_in_lane_order() -> None:
     assert lane.facts[1][1:] == (None, None, None, None, "b")
     assert lane.facts[2][1:] == ("crm", 2, None, "user", "c\\udcff")
     assert lane.to_revision().count == 4
+
+
+@pytest.mark.parametrize("instant", [EARLIEST - 1, LATEST + 1, 2**62])
+def test_an_instant_that_utc_cannot_hold_is_reported_and_is_not_the_newest(instant: int) -> None:
+    late = ("SOUL:late", instant, "late", "org:a", "crm", None, instant, None)
+    lane = Lane.build([plain_row(1), late], prefix=PREFIX)
+    assert [(fact.value, fact.recorded) for fact in lane.facts] == [("000001", 1), ("late", None)]
+    assert [(entry.node_id, entry.field) for entry in lane.unreadable] == [("late", "recorded_at")]
+    assert lane.revision.startswith("mem:2:1970-01-01T00:00:00.000001Z:")
