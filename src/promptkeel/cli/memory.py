@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from promptkeel.cli.display import node_document, put_document, put_line
-from promptkeel.cli.options import PropertyType, Session, provenance_options, scope_option, session_options
+from promptkeel.cli.options import Session, provenance_options, read_property, scope_option, session_options
 from promptkeel.model import MemoryNode, Trust
 from promptkeel.scope import TenantScope
 
@@ -24,7 +24,14 @@ def _put_node(session: Session, action: str, node: MemoryNode) -> None:
 @click.argument("text", required=False)
 @click.option("--block", metavar="NAME", help="The memory block that shows it, as USER_PROFILE.")
 @click.option("--label", help="Prefix and statement at once, in place of TEXT and --block.")
-@click.option("--set", "properties", type=PropertyType(), multiple=True, help="A property; may be given again.")
+@click.option(
+    "--set",
+    "properties",
+    type=read_property,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property, as JSON or text; may be given again.",
+)
 @click.option("--id", "node_id", metavar="ID", help="A new id; left out, a random one.")
 @provenance_options
 @scope_option()
@@ -66,7 +73,14 @@ def remember(
 @click.command
 @click.argument("node_id", metavar="ID")
 @click.option("--text", help="The new statement, without its label's prefix.")
-@click.option("--set", "given", type=PropertyType(), multiple=True, help="A declared field; may be given again.")
+@click.option(
+    "--set",
+    "given",
+    type=read_property,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A declared field, as JSON or text; may be given again.",
+)
 @click.option("--unset", "removed", multiple=True, metavar="NAME", help="Take a declared field away.")
 @click.option("--expected", metavar="VERSION", help="Refuse if the node has changed since this version.")
 @provenance_options

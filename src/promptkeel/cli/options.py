@@ -64,63 +64,42 @@ class Session:
         return blocking.open(self.url, blocks=self.blocks)
 
 
-class ScopeType(click.ParamType[TenantScope]):
-    """A scope path."""
-
-    name = "scope"
-
-    def convert(
-        self, value: str | TenantScope, param: click.Parameter | None, ctx: click.Context | None
-    ) -> TenantScope:
-        """The scope of a path."""
-        if isinstance(value, TenantScope):
-            return value
-        try:
-            return TenantScope.parse(value)
-        except InvalidScopeError as error:
-            self.fail(str(error), param, ctx)
+def read_scope(value: str | TenantScope) -> TenantScope:
+    """The scope of a path."""
+    if isinstance(value, TenantScope):
+        return value
+    try:
+        return TenantScope.parse(value)
+    except InvalidScopeError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-class InstantType(click.ParamType[Any]):
-    """A time, or ``none`` for "not recorded"."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The instant of ISO 8601 text; None for ``none``."""
-        if value == "none":
-            return None
-        if value is NOT_GIVEN:
-            return value
-        try:
-            return parse_instant(value)
-        except InvalidInstantError as error:
-            self.fail(str(error), param, ctx)
+def read_time(value: Any) -> Any:
+    """The instant of ISO 8601 text; None for ``none``, which is "not recorded"."""
+    if value is NOT_GIVEN or value == "none":
+        return NOT_GIVEN if value is NOT_GIVEN else None
+    try:
+        return parse_instant(value)
+    except InvalidInstantError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-class PropertyType(click.ParamType[tuple[str, Any]]):
-    """``NAME=VALUE``; a value that is JSON is read as JSON, any other as text."""
-
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        """The name and the value."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = value.partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r} must be NAME=VALUE", param, ctx)
-        try:
-            return name, json.loads(text)
-        except ValueError:
-            return name, text
+def read_property(value: Any) -> tuple[str, Any]:
+    """The sides of ``NAME=VALUE``; a value that is JSON is read as JSON, any other as text."""
+    name, equals, text = value.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{value!r} must be NAME=VALUE")
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text
 
 
 def scope_option(*, required: bool = True) -> Callable[[Command], Command]:
     """The option ``--scope``."""
     return click.option(
         "--scope",
-        type=ScopeType(),
+        type=read_scope,
         required=required,
         envvar="PROMPTKEEL_SCOPE",
         metavar="PATH",
@@ -133,7 +112,7 @@ def provenance_options(command: Command) -> Command:
     trust = click.option("--trust", type=click.Choice(TRUST_LEVELS), help="Whose words these are.")
     recorded = click.option(
         "--recorded-at",
-        type=InstantType(),
+        type=read_time,
         default=NOT_GIVEN,
         show_default="now",
         metavar="TIME",
