@@ -1,0 +1,66 @@
+"""The stores that ship keep every promise of the kit; a scanner that is no store keeps those of a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from promptkeel.blocking import open_store as open_blocking
+from promptkeel.model import MemoryNode
+from promptkeel.store import BlockingStore, Store, open_store
+from promptkeel.testing import Delete, Edit, LaneSuite, Move, Relabel, StoreSuite
+from promptkeel.testing.lane_suite import PlainScanner
+from store.stock_client import StockClient
+
+
+@pytest.fixture(scope="module")
+def stock_client() -> Iterator[StockClient]:
+    with StockClient() as client:
+        yield client
+
+
+class TestRam(StoreSuite):
+    def new_store(self) -> Store:
+        return open_store("ram:", clock=self.clock)
+
+
+class TestRamOnTrio(TestRam):
+    event_loop = "trio"
+
+
+class TestBlockingRam(StoreSuite):
+    def new_store(self) -> BlockingStore:
+        return open_blocking("ram:", clock=self.clock)
+
+
+class TestSqlite(StoreSuite):
+    client: StockClient
+
+    @pytest.fixture(autouse=True)
+    def use_stock_client(self, stock_client: StockClient) -> None:
+        self.client = stock_client
+
+    def new_store(self) -> Store:
+        return open_store(f"sqlite:///{self.folder / 'memory.db'}", clock=self.clock)
+
+    def open_again(self, store: Store) -> Store:
+        return open_store(store.url, clock=self.clock)
+
+    def edit_behind(self, store: Store, edit: Edit) -> None:
+        file = Path(store.url.removeprefix("sqlite:///"))
+        node = edit.node
+        key = (node.scope.root, node.id)
+        match edit:
+            case Relabel(_, label):
+                self.client.run(file, "UPDATE nodes SET label = ? WHERE root = ? AND id = ?", (label, *key))
+            case Move(_, scope):
+                self.client.run(file, "UPDATE nodes SET scope = ? WHERE root = ? AND id = ?", (scope.path, *key))
+            case Delete():
+                self.client.run(file, "DELETE FROM nodes WHERE root = ? AND id = ?", key)
+
+
+class TestPlainScanner(LaneSuite):
+    def new_scanner(self, nodes: Sequence[MemoryNode]) -> PlainScanner:
+        return PlainScanner(nodes)
