@@ -60,6 +60,12 @@ def test_a_pipe_gets_plain_text(call):
     assert "reused" in found.out
 
 
+def test_a_screen_without_the_letters_is_no_reason_to_fail(process):
+    found = process("demo", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (found.code, found.err) == (0, "")
+    assert "\\u53d7\\u4ed8" in found.out
+
+
 def test_it_fits_a_terminal_of_80_columns_and_is_coloured():
     code, shown = on_terminal("demo")
     assert code == 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exchange_calls import counts, export_lines, import_bytes, import_lines, spelled
@@ -50,6 +51,17 @@ def test_what_an_import_took_an_export_gives_back_and_another_store_takes(given_
         import_lines(second, *lines)
         assert export_lines(second, everything=True) == lines
         assert len(export_lines(second)) == sum(node.state == "live" for node in given_nodes)
+
+
+@settings(max_examples=max(1, settings.default.max_examples // 4))
+@given(st.lists(nodes, max_size=4).map(unique))
+def test_a_file_on_disk_gives_back_what_it_took(given_nodes):
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            with open_store(f"sqlite:///{folder}/memory.db") as store:
+                import_lines(store, *map(statement_line, given_nodes))
+        with open_store(f"sqlite:///{folder}/memory.db") as store:
+            assert sorted(export_lines(store, everything=True)) == sorted(map(statement_line, given_nodes))
 
 
 def test_edges_go_out_and_in_with_their_ends(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,9 @@ for command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a screen that lacks a letter is no reason to fail
     try:
         # Not application.main: it answers a closed pipe and an interrupt in ways of its own.
         with application.make_context("promptkeel", list(arguments)) as context:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, final
 
 import attrs
@@ -95,7 +96,7 @@ class JsonLines:
     def _scope(self, given: dict[str, Any]) -> TenantScope:
         if "scope" not in given and self.scope is not None:
             return self.scope
-        return TenantScope.parse(require_text(given, "scope", "a line"))
+        return _scope_of(require_text(given, "scope", "a line"))
 
     def _label(self, given: dict[str, Any]) -> str:
         if "label" in given:
@@ -122,6 +123,11 @@ class JsonLines:
         return MemoryEdge(scope=self._scope(given), start=start, type=kind, end=end, properties=properties)
 
 
+@lru_cache(maxsize=1024)
+def _scope_of(path: str) -> TenantScope:
+    return TenantScope.parse(path)
+
+
 def _recorded(given: dict[str, Any]) -> Any:
     recorded = given.get("recorded_at", NOT_GIVEN)
     if recorded is None or recorded is NOT_GIVEN or isinstance(recorded, str):
@@ -129,11 +135,20 @@ def _recorded(given: dict[str, Any]) -> Any:
     raise ExchangeError(f"'recorded_at' must be ISO 8601 text or null, not {recorded!r:.40}")
 
 
+def _in_order(value: Any) -> Any:
+    """JSON with its keys sorted at every depth: one spelling for one content, whatever store it comes from."""
+    if isinstance(value, Mapping):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    return value
+
+
 def statement_line(node: MemoryNode) -> str:
     """The line of a stored node, without a line break."""
     line: dict[str, Any] = {"scope": node.scope.path, "id": node.id, "label": node.label}
     if node.own_properties:
-        line["properties"] = dict(node.own_properties)
+        line["properties"] = _in_order(node.own_properties)
     if node.source is not None:
         line["source"] = node.source
     line["recorded_at"] = format_instant(node.recorded) if isinstance(node.recorded, int) else None
@@ -148,5 +163,5 @@ def edge_line(edge: MemoryEdge) -> str:
     """The line of a stored edge, without a line break."""
     spelled: dict[str, Any] = {"start": edge.start, "type": edge.type, "end": edge.end}
     if edge.properties:
-        spelled["properties"] = dict(edge.properties)
+        spelled["properties"] = _in_order(edge.properties)
     return json.dumps({"scope": edge.scope.path, "edge": spelled}, ensure_ascii=False, allow_nan=False)
