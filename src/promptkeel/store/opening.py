@@ -1,10 +1,11 @@
-"""From an address to a store: ``ram:`` and ``sqlite:///file`` as SQLAlchemy spells them."""
+"""From an address to a store: ``ram:``, ``sqlite:///file`` as SQLAlchemy spells them, ``postgresql://`` as libpq does."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
-from promptkeel.errors import NotAStoreError
+from promptkeel.errors import MissingExtraError, NotAStoreError
 from promptkeel.instants import Clock, system_clock
 from promptkeel.store.base import Engine
 from promptkeel.store.facade import Store
@@ -14,7 +15,7 @@ def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Eng
     """The engine at an address; made there if nothing is.
 
     Args:
-        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``ram:``.
+        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``ram:`` or ``postgresql://user@host/database``.
         clock: answers the present instant; stamps what is written.
         options: the backend's own, as ``busy_timeout`` in seconds for SQLite.
 
@@ -22,6 +23,7 @@ def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Eng
         NotAStoreError: the address names no kind of store, or what is there is no promptkeel store.
         NewerSchemaError: it was written by a newer promptkeel.
         StoreUnavailableError: it cannot be opened.
+        MissingExtraError: the driver for it is not installed.
     """
     if not isinstance(url, str):
         raise NotAStoreError(f"a store's address is text such as 'sqlite:///memory.db', not {type(url).__name__}")
@@ -33,7 +35,15 @@ def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Eng
         from promptkeel.store.sqlite import SqliteEngine
 
         return SqliteEngine(url, clock=clock, **options)
-    raise NotAStoreError(f"{url!r} names no kind of store; use 'sqlite:///file' or 'ram:'")
+    if url.startswith(("postgresql:", "postgres:")):
+        if importlib.util.find_spec("psycopg") is None:
+            raise MissingExtraError("postgres")
+        from promptkeel.store.postgres import PostgresEngine
+
+        return PostgresEngine(url, clock=clock, **options)
+    raise NotAStoreError(
+        f"{url.partition('://')[0]!r} names no kind of store; use 'sqlite:///file', 'postgresql://host/database' or 'ram:'"
+    )
 
 
 def open_store(url: str, *, clock: Clock = system_clock, **options: Any) -> Store:

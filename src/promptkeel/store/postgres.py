@@ -1,0 +1,250 @@
+"""The store on a server: PostgreSQL, for more than one machine; heads, log and history kept by triggers.
+
+``PostgresEngine`` puts the parts together: ``postgres_schema`` says what is stored and what moves with it,
+``postgres_connections`` how connections are lent, ``postgres_reads`` how rows become nodes and lanes,
+``postgres_writes`` what a transaction can do and what it holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar, final
+
+import psycopg
+
+from promptkeel.errors import InvalidInputError, StoreClosedError
+from promptkeel.instants import Clock
+from promptkeel.model import MemoryNode
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import (
+    HEADS,
+    HISTORY,
+    CatchUp,
+    Changes,
+    Direction,
+    Heads,
+    History,
+    LaneRequest,
+    Neighbour,
+    PastLane,
+    Receipt,
+    Stored,
+)
+from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.postgres_connections import Address, Connection, Connections
+from promptkeel.store.postgres_reads import STATEMENTS, Rows, statements
+from promptkeel.store.postgres_schema import migrate, schema_sql
+from promptkeel.store.postgres_writes import WRITES, PostgresTransaction, buckets_of, is_due, may_repeat, trim
+
+__all__ = ["PostgresEngine", "PostgresSnapshot", "schema_sql"]
+
+T = TypeVar("T")
+
+LOG_LIMIT: Final = 200_000
+
+
+@final
+class PostgresEngine:
+    """A store in one schema of a PostgreSQL database, made if it is not there.
+
+    Args:
+        url: ``postgresql://user@host/database``, as libpq reads it; ``schema=name`` among its parameters is ours.
+        clock: answers the present instant; stamps what is written.
+        schema: the schema that holds the store; ``promptkeel`` where the address names none.
+        busy_timeout: seconds to wait for a connection, or for another writer.
+        statement_timeout: seconds that one statement may take; None is the server's own setting.
+        pool_size: how many connections there are at most; an open snapshot keeps one.
+        log_limit: how many changes the log and the history of each scope root reach back, at least.
+    """
+
+    capabilities = frozenset({HEADS, HISTORY})
+    is_local = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        schema: str | None = None,
+        busy_timeout: float = 5.0,
+        statement_timeout: float | None = None,
+        pool_size: int = 10,
+        log_limit: int = LOG_LIMIT,
+    ) -> None:
+        if log_limit < 1:
+            raise InvalidInputError(f"must be at least 1 change, not {log_limit!r}", field="log_limit")
+        address = Address(url, schema)
+        self.url = address.shown
+        self._clock = clock
+        self._log_limit = log_limit
+        self._reads = statements(address.schema, STATEMENTS)
+        self._texts = self._reads | statements(address.schema, WRITES)
+        self._connections = Connections(
+            address, pool_size=pool_size, busy_timeout=busy_timeout, statement_timeout=statement_timeout
+        )
+        self._state = threading.Lock()
+        self._written: dict[str, int] = {}
+        with self._connections.connect() as connection:
+            try:
+                migrate(connection, address.schema, self._connections.name)
+            except psycopg.Error as error:
+                raise self._connections.translate(error) from error
+
+    def _rows(self, connection: Connection) -> Rows:
+        return Rows(connection, self._reads)
+
+    # Short reads
+
+    def probe(self) -> object:
+        """A token; equal tokens: nothing has been committed in between, by anyone."""
+        return self._connections.short(lambda connection: self._rows(connection).pulse())
+
+    def heads(self, scope: TenantScope) -> Heads:
+        """The present heads of the scope's chain."""
+        return self._connections.short(lambda connection: self._rows(connection).heads(scope))
+
+    def tail(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp | None:
+        """As ``catch_up`` where at most a few changes say it all; else None."""
+        self._connections.check()
+        if any(request.since is None for request in requests):
+            return None
+        return self._connections.reading(
+            lambda connection: self._rows(connection).catch_up(scope, requests, short=True)
+        )
+
+    def get(self, scope: TenantScope, node_id: str) -> MemoryNode:
+        """The node of this id visible at the scope, in whatever state."""
+        return self._connections.short(lambda connection: visible_node(self._rows(connection), scope, node_id))
+
+    def mark(self, key: str) -> str | None:
+        """What the last ``Mark`` operation wrote under this key."""
+        return self._connections.short(lambda connection: self._rows(connection).mark(key))
+
+    def secret(self) -> bytes:
+        """The store's own random key, made when the store was."""
+        return self._connections.short(lambda connection: self._rows(connection).secret())
+
+    # Scans
+
+    def catch_up(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp:
+        """All lanes at one point in time, each as a difference where the log reaches back, else whole."""
+        found = self._connections.reading(lambda connection: self._rows(connection).catch_up(scope, requests))
+        assert found is not None  # noqa: S101 - only a short read answers None
+        return found
+
+    def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
+        """Every live node visible at the scope, in lane order."""
+        return self._connections.short(
+            lambda connection: self._rows(connection).query_nodes(scope, label_prefix, limit)
+        )
+
+    def nodes_as_of(self, scope: TenantScope, heads: Heads, label_prefix: str | None) -> PastLane:
+        """The lane as it was at these heads."""
+        return self._connections.reading(
+            lambda connection: self._rows(connection).nodes_as_of(scope, heads, label_prefix)
+        )
+
+    def changes(self, scope: TenantScope, since: Heads, label_prefix: str | None) -> Changes:
+        """What changed since these heads."""
+        return self._connections.reading(lambda connection: self._rows(connection).changes(scope, since, label_prefix))
+
+    def history(self, scope: TenantScope, node_id: str) -> History:
+        """Every kept version of a visible node."""
+        return self._connections.reading(lambda connection: self._rows(connection).history(scope, node_id))
+
+    def neighbours(
+        self, scope: TenantScope, node_id: str, edge_type: str | None, direction: Direction
+    ) -> list[Neighbour]:
+        """The visible neighbours of a visible node, by edge type, then id."""
+        return self._connections.reading(
+            lambda connection: self._rows(connection).neighbours(scope, node_id, edge_type, direction)
+        )
+
+    def stored(self, scope: TenantScope) -> Stored:
+        """Everything stored at a scope and below it, at one point in time."""
+        return self._connections.reading(lambda connection: self._rows(connection).stored(scope))
+
+    def receipts(self, scope: TenantScope) -> list[Receipt]:
+        """The erasures at exactly this scope, oldest first."""
+        return self._connections.short(lambda connection: self._rows(connection).receipts(scope))
+
+    def open_snapshot(self) -> PostgresSnapshot:
+        """A view of the store at this point in time."""
+        return PostgresSnapshot(self._connections, self._reads)
+
+    # Writes
+
+    def apply(self, operations: Sequence[Operation], *, dry_run: bool = False) -> tuple[Outcome, ...]:
+        """Perform all operations in one transaction, or none; the outcomes in the same order."""
+        buckets = buckets_of(operations)
+
+        def work(connection: Connection) -> tuple[tuple[Outcome, ...], dict[str, int]]:
+            now = self._clock()
+            transaction = PostgresTransaction(connection, self._texts, self._connections.lock, buckets)
+            return tuple(perform(transaction, operation, now) for operation in operations), transaction.written
+
+        outcomes, written = self._connections.transact(
+            work, buckets=buckets, keep=not dry_run, again=may_repeat(operations)
+        )
+        if not dry_run:
+            self._trim(written)
+        return outcomes
+
+    def _trim(self, written: dict[str, int]) -> None:
+        """Trim the logs that have grown, each in a transaction of its own."""
+        due: list[str] = []
+        with self._state:
+            for root, count in written.items():
+                self._written[root] = self._written.get(root, 0) + count
+                if is_due(self._written[root], self._log_limit):
+                    del self._written[root]
+                    due.append(root)
+        for root in due:
+            self._connections.transact(
+                lambda connection, root=root: trim(connection, self._texts, root, self._log_limit), buckets=[]
+            )
+
+    def close(self) -> None:
+        """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
+        self._connections.close()
+
+
+@final
+class PostgresSnapshot:
+    """A connection held in one transaction, which sees the moment at which the snapshot was opened."""
+
+    def __init__(self, connections: Connections, texts: dict[str, str]) -> None:
+        self._connections = connections
+        self._texts = texts
+        self._lock = threading.Lock()
+        # A transaction's point in time is its first statement's.
+        self._connection: Connection | None = connections.snapshot()
+
+    def heads(self, scope: TenantScope) -> Heads:
+        """The heads at the snapshot."""
+        return self._asked(lambda rows: rows.heads(scope))
+
+    def get(self, scope: TenantScope, node_id: str) -> MemoryNode:
+        """The node as it was at the snapshot."""
+        return self._asked(lambda rows: visible_node(rows, scope, node_id))
+
+    def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
+        """The live nodes as they were at the snapshot."""
+        return self._asked(lambda rows: rows.query_nodes(scope, label_prefix, limit))
+
+    def _asked(self, work: Callable[[Rows], T]) -> T:
+        with self._lock:
+            if self._connection is None:
+                raise StoreClosedError("the snapshot is closed")
+            try:
+                return work(Rows(self._connection, self._texts))
+            except psycopg.Error as error:
+                raise self._connections.translate(error) from error
+
+    def close(self) -> None:
+        """Let the store move on."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                self._connections.take_back(connection)

