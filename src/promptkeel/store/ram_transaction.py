@@ -201,7 +201,11 @@ class RamTransaction:
     def _raise_delta_floor(self, seq: int) -> None:
         state, before = self._state, self._state.delta_floor
         state.delta_floor = seq
-        self.undo.append(lambda: setattr(state, "_delta_floor", before))
+
+        def restore() -> None:
+            state.delta_floor = before
+
+        self.undo.append(restore)
 
 
 def _set_mark(marks: dict[str, str], key: str, value: str | None) -> None:
