@@ -29,6 +29,9 @@ own properties as JSON text (None where there are none). Bytes that are not UTF-
 NodeKey = tuple[str, str]
 """A node's identity in a store: scope root and id."""
 
+ErasureState = Literal["unreadable", "scrubbed"]
+"""How far an erasure has come: no read returns it; its bytes are gone too."""
+
 
 @final
 @attrs.frozen(order=False)
@@ -196,6 +199,7 @@ class Receipt:
         edges: how many edges went with it.
         testimonies: how many testimonies went with it.
         state: ``unreadable``: no read returns it; ``scrubbed``: its bytes are gone too.
+        request: the erasure of several nodes that it was part of; None where it was erased by itself.
     """
 
     node_id: str
@@ -204,7 +208,8 @@ class Receipt:
     versions: int = 0
     edges: int = 0
     testimonies: int = 0
-    state: Literal["unreadable", "scrubbed"] = "unreadable"
+    state: ErasureState = "unreadable"
+    request: str | None = None
 
 
 @final
@@ -304,8 +309,15 @@ class Engine(Protocol):
     def stored(self, scope: TenantScope) -> Stored:
         """Everything stored at a scope and below it, at one point in time: what an export takes."""
 
-    def receipts(self, scope: TenantScope) -> list[Receipt]:
-        """The erasures at exactly this scope, oldest first."""
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+
+    def settle_receipts(self) -> None:
+        """Rewrite what is stored so that no byte of an erased node is left, and note it on the receipts.
+
+        Receipts stay as they are where that cannot be shown: somebody still reads an older state, or the kind of store
+        has no such thing.
+        """
 
     def mark(self, key: str) -> str | None:
         """Short. What the last ``Mark`` operation wrote under this key."""

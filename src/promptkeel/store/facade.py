@@ -164,14 +164,21 @@ class StoreCore:
         found: Stored = yield Call(self.engine.stored, scope)
         return found
 
-    def receipts(self, scope: TenantScope) -> Steps[Sequence[Receipt]]:
-        """The erasures at exactly this scope, oldest first."""
-        found: list[Receipt] = yield Call(self.engine.receipts, scope)
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+        found: list[Receipt] = yield Call(lambda: self.engine.receipts(scope, below=below))
         return found
 
     def close(self) -> Steps[None]:
         """Release everything. Closing again does nothing."""
         yield Call(self.engine.close)
+    def settle_receipts(self) -> Steps[None]:
+        """Rewrite what is stored so that no byte of an erased node is left, and note it on the receipts.
+
+        A receipt stays ``unreadable`` while somebody reads an older state, and on a store in memory.
+        """
+        yield Call(self.engine.settle_receipts)
+
 
 
 def _node(outcome: Outcome) -> MemoryNode:
@@ -247,6 +254,7 @@ class Store(_StoreFacade):
     close = as_async(StoreCore.close)
 
     @asynccontextmanager
+    settle_receipts = as_async(StoreCore.settle_receipts)
     async def snapshot(self) -> AsyncIterator[StoreSnapshot]:
         """A consistent view for several scans, at one point in time."""
         from anyio import CancelScope, to_thread
@@ -314,6 +322,7 @@ class BlockingStore(_StoreFacade):
         self.close()
 
 
+    settle_receipts = as_blocking(StoreCore.settle_receipts)
 @final
 class BlockingSnapshot:
     """A frozen view of a store, blocking."""

@@ -35,7 +35,7 @@ from promptkeel.model import (
     check_trust,
 )
 from promptkeel.scope import TenantScope
-from promptkeel.store.base import Receipt, Testimony
+from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.text import check_text
 
 LINEAGE: Final = frozenset({"derived_from", "supersedes"})
@@ -45,10 +45,15 @@ LINEAGE: Final = frozenset({"derived_from", "supersedes"})
 @final
 @attrs.frozen(order=False)
 class Put:
-    """Insert a node; with ``expected``, change it if it still is that node or version."""
+    """Insert a node; with ``expected``, change it if it still is that node or version.
+
+    Attributes:
+        force_erased: insert it even where a node of its id was erased; that receipt stays.
+    """
 
     node: MemoryNode
     expected: MemoryNode | str | None = None
+    force_erased: bool = False
 
 
 @final
@@ -149,9 +154,11 @@ class Decide:
 
     Attributes:
         decide: called with the transaction and the instant, on the thread that writes; what it raises rolls back.
+        repeatable: whether it may be called again where the transaction has to be tried again.
     """
 
     decide: Callable[[Transaction, int], object]
+    repeatable: bool = False
 
 
 Operation = Put | Remember | Correct | Retract | Erase | Link | Unlink | Mark | Decide
@@ -203,7 +210,22 @@ class Transaction(Finder, Protocol):
         """The testimonies kept with a node, oldest first."""
 
     def erase(self, node: MemoryNode, at: int) -> Receipt:
-        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt."""
+        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt.
+
+        Of a node that is gone already, by raw SQL, and has left versions behind: remove those.
+        """
+
+    def receipt(self, root: str, node_id: str) -> Receipt | None:
+        """The newest receipt of this identity."""
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Keep a receipt in place of the one of this identity, if there is one."""
+
+    def every_version(self, scope: TenantScope) -> Iterable[MemoryNode]:
+        """Every kept version of what is stored at a scope and below, those of a node oldest first."""
+
+    def edges_into(self, root: str, node_id: str, edge_type: str) -> Iterable[NodeKey]:
+        """The nodes at the starts of a node's incoming edges of one type."""
 
     def edge(self, root: str, start: str, edge_type: str, end: str) -> MemoryEdge | None:
         """The edge of this identity."""
@@ -298,20 +320,20 @@ def _check_expected(current: MemoryNode, expected: MemoryNode | str | None) -> N
         )
 
 
-def _check_new_id(transaction: Transaction, node: MemoryNode) -> None:
+def _check_new_id(transaction: Transaction, node: MemoryNode, *, force_erased: bool) -> None:
     root = node.scope.root
     if transaction.find(root, node.id) is not None:
         raise NodeExistsError(
             f"id {node.id!r} is in use under root {root or '(deployment)'}; to change that node, give expected="
         )
-    if transaction.is_erased(root, node.id):
-        raise NodeErasedError(f"node {node.id!r} was erased; use a new id")
+    if not force_erased and transaction.is_erased(root, node.id):
+        raise NodeErasedError(f"node {node.id!r} was erased; use a new id, or force_erased to bring it back")
 
 
 def _put(transaction: Transaction, operation: Put, now: int) -> Outcome:
     node = operation.node
     if operation.expected is None:
-        _check_new_id(transaction, node)
+        _check_new_id(transaction, node, force_erased=operation.force_erased)
         node = stamped(node, now)
         transaction.insert(node)
         return Outcome("inserted", node)

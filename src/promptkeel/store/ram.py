@@ -205,10 +205,22 @@ class RamEngine:
                 ),
             )
 
-    def receipts(self, scope: TenantScope) -> list[Receipt]:
-        """The erasures at exactly this scope, oldest first."""
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
         with self._used():
-            return [each.receipt for each in self._state.erased.values() if each.receipt.scope == scope.path]
+            found = [
+                each
+                for each in self._state.erased.values()
+                if each.receipt.scope == scope.path
+                or (below and (not scope.path or each.receipt.scope.startswith(scope.path + "/")))
+            ]
+            found.sort(key=lambda each: (each.ended, each.receipt.at, each.receipt.node_id))
+            return [each.receipt for each in found]
+
+    def settle_receipts(self) -> None:
+        """Nothing: when Python lets go of a text, its bytes stay in the process until they are overwritten."""
+        with self._used():
+            return
 
     def mark(self, key: str) -> str | None:
         """What the last ``Mark`` operation wrote under this key."""

@@ -11,10 +11,10 @@ import attrs
 
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
-from promptkeel.store.base import Head, Receipt, Testimony
+from promptkeel.store.base import Head, NodeKey, Receipt, Testimony
 from promptkeel.store.history import logged_label
 from promptkeel.store.operations import visible_node
-from promptkeel.store.ram_state import EdgeKey, Entry, Erasure, RamState, Record, Shelf, Version
+from promptkeel.store.ram_state import EdgeKey, Entry, Erasure, RamState, Record, Shelf, Version, root_of
 
 
 @final
@@ -103,9 +103,37 @@ class RamTransaction:
         self._graph.remove_node(key)
         self.undo.append(lambda: self._graph.add_node(key, record=record))
         receipt = Receipt(node.id, node.scope.path, at, len(record.past), len(edges), len(record.testimonies))
-        state.erased[key] = Erasure(receipt, (*record.past, record.current)[0].made, seq)
-        self.undo.append(lambda: state.erased.pop(key))
+        self._keep(key, Erasure(receipt, (*record.past, record.current)[0].made, seq))
         return receipt
+
+    def receipt(self, root: str, node_id: str) -> Receipt | None:
+        """The newest receipt of this identity."""
+        erasure = self._state.erased.get((root, node_id))
+        return None if erasure is None else erasure.receipt
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Keep a receipt in place of the one of this identity, if there is one."""
+        key = (root_of(receipt.scope), receipt.node_id)
+        before = self._state.erased.get(key)
+        made, ended = (0, 0) if before is None else (before.made, before.ended)
+        self._keep(key, Erasure(receipt, made, ended))
+
+    def _keep(self, key: NodeKey, erasure: Erasure) -> None:
+        erased, before = self._state.erased, self._state.erased.get(key)
+        erased[key] = erasure
+        self.undo.append(lambda: erased.pop(key) if before is None else erased.__setitem__(key, before))
+
+    def every_version(self, scope: TenantScope) -> Iterable[MemoryNode]:
+        """Every kept version of what is stored at a scope and below, those of a node oldest first."""
+        nodes = [node for shelf in self._state.shelves.values() for node in shelf.nodes.values()]
+        return [version for node in nodes if node.scope.sees(scope) for version in self.versions(node)]
+
+    def edges_into(self, root: str, node_id: str, edge_type: str) -> Iterable[NodeKey]:
+        """The nodes at the starts of a node's incoming edges of one type."""
+        key = (root, node_id)
+        if key not in self._graph:
+            return []
+        return [start for start, _, kind in self._graph.in_edges(key, keys=True) if kind == edge_type]
 
     def edge(self, root: str, start: str, edge_type: str, end: str) -> MemoryEdge | None:
         """The edge of this identity."""

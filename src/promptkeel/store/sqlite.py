@@ -39,8 +39,9 @@ from promptkeel.store.base import (
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
 from promptkeel.store.sqlite_connections import Connections
 from promptkeel.store.sqlite_file import DatabaseFile
-from promptkeel.store.sqlite_reads import Rows, read_heads
-from promptkeel.store.sqlite_scrubbing import Erased, scrub
+from promptkeel.store.sqlite_glance import glance
+from promptkeel.store.sqlite_reads import SHORT_LOG, Rows, read_heads
+from promptkeel.store.sqlite_scrubbing import Erased, scrub, settle
 from promptkeel.store.sqlite_writes import SqliteTransaction, trim
 
 LOG_LIMIT: Final = 200_000
@@ -177,10 +178,10 @@ class SqliteEngine:
         with self._connections.reading() as connection:
             return Rows(connection).stored(scope)
 
-    def receipts(self, scope: TenantScope) -> list[Receipt]:
-        """The erasures at exactly this scope, oldest first."""
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
         with self._connections.reading() as connection:
-            return Rows(connection).receipts(scope)
+            return Rows(connection).receipts(scope, below=below)
 
     def open_snapshot(self) -> SqliteSnapshot:
         """A view of the store at this point in time."""
@@ -199,6 +200,7 @@ class SqliteEngine:
             trim(connection, self._log_limit)
             erased.extend(transaction.erased)
             return outcomes
+            transaction.finish()
 
         outcomes = self._connections.transact(work, keep=not dry_run)
         if erased and not dry_run and scrub(self._connections, erased):
@@ -208,6 +210,10 @@ class SqliteEngine:
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
         self._connections.close()
+    def settle_receipts(self) -> None:
+        """Rewrite the file so that no byte of an erased node is left, and note it on the receipts."""
+        settle(self._connections)
+
 
 
 def _scrubbed(outcome: Outcome) -> Outcome:

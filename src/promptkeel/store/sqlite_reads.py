@@ -101,7 +101,21 @@ SELECT <NODE> FROM nodes WHERE scope = ?1 OR (scope >= ?2 AND (?3 IS NULL OR sco
 _STORED_EDGES_SQL: Final = """
 SELECT scope, root, start, type, end_root, end, properties FROM edges
 WHERE scope = ?1 OR (scope >= ?2 AND (?3 IS NULL OR scope < ?3)) ORDER BY scope, start, type, end"""
+_BELOW: Final = "<ROW>.scope = ?1 OR (<ROW>.scope >= ?2 AND (?3 IS NULL OR <ROW>.scope < ?3))"
+_EVERY_OLD_SQL: Final = f"""
+SELECT <NODE> FROM versions WHERE (?4 IS NULL OR root = ?4) AND (({_BELOW.replace("<ROW>", "versions")}) OR EXISTS (
+  SELECT 1 FROM nodes WHERE nodes.root = versions.root AND nodes.id = versions.id
+    AND ({_BELOW.replace("<ROW>", "nodes")})
+)) ORDER BY root, id, seq"""
 _EDGES_SQL: Final = "SELECT scope, root, start, type, end_root, end, properties FROM edges WHERE "
+
+_RECEIPT_SQL: Final = "SELECT id, scope, at, versions, edges, testimonies, state, request FROM erasures"
+
+
+def _below(scope: TenantScope) -> tuple[str, str, str | None]:
+    """The scope itself, and the bounds of the paths below it."""
+    # A path's descendants begin with it and "/", and "0" is what follows "/".
+    return (scope.path, scope.path + "/", scope.path + "0") if scope.path else ("", "", None)
 
 
 @functools.cache
@@ -262,10 +276,20 @@ class Rows:
                 versions.append(version)
         return tuple(versions)
 
+    def every_version(self, scope: TenantScope) -> list[MemoryNode]:
+        """Every kept version of what is stored at a scope and below, those of a node oldest first."""
+        below = _below(scope)
+        old = read_nodes(self.connection, _EVERY_OLD_SQL, (*below, scope.root or None))
+        return old + read_nodes(self.connection, _STORED_SQL, below)
+
+    def edges_into(self, root: str, node_id: str, edge_type: str) -> list[NodeKey]:
+        """The nodes at the starts of a node's incoming edges of one type."""
+        asked = "SELECT root, start FROM edges WHERE end_root = ? AND end = ? AND type = ?"
+        return fetch(self.connection, asked, (root, node_id, edge_type))
+
     def stored(self, scope: TenantScope) -> Stored:
         """Everything stored at a scope and below it, at one point in time."""
-        # A path's descendants begin with it and "/", and "0" is what follows "/".
-        below = (scope.path, scope.path + "/", scope.path + "0") if scope.path else ("", "", None)
+        below = _below(scope)
         nodes = read_nodes(self.connection, _STORED_SQL, below)
         edges = [edge_of(row) for row in fetch(self.connection, _STORED_EDGES_SQL, below)]
         return Stored(tuple(nodes), tuple(edges))
@@ -295,11 +319,18 @@ class Rows:
             if node is not None and scope.sees(node.scope):
                 found[tuple(row[1:6])] = Neighbour(edge, node)
 
-    def receipts(self, scope: TenantScope) -> list[Receipt]:
-        """The erasures at exactly this scope, oldest first."""
-        asked = """SELECT id, scope, at, versions, edges, testimonies, state FROM erasures
-        WHERE scope = ? ORDER BY ended"""
-        return [Receipt(*row) for row in self.connection.execute(asked, (scope.path,))]
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+        if not below:
+            asked = f"{_RECEIPT_SQL} WHERE scope = ? ORDER BY ended, at, id"
+            return [Receipt(*row) for row in self.connection.execute(asked, (scope.path,))]
+        asked = f"{_RECEIPT_SQL} WHERE {_BELOW.replace('<ROW>', 'erasures')} ORDER BY ended, at, id"
+        return [Receipt(*row) for row in self.connection.execute(asked, _below(scope))]
+
+    def receipt(self, root: str, node_id: str) -> Receipt | None:
+        """The newest receipt of this identity."""
+        row = self.connection.execute(f"{_RECEIPT_SQL} WHERE root = ? AND id = ?", (root, node_id)).fetchone()
+        return None if row is None else Receipt(*row)
 
     # Differences
 

@@ -228,10 +228,17 @@ CREATE INDEX erasures_by_scope ON erasures(scope, ended);
 CREATE TABLE marks(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-STEPS: Final[tuple[str, ...]] = (_NODES, _LINEAGE, _RECEIPTS)
+_REQUESTS = """
+ALTER TABLE erasures ADD COLUMN request TEXT;
+ALTER TABLE erasures ADD COLUMN copied TEXT NOT NULL DEFAULT '[]';
+"""
+
+STEPS: Final[tuple[str, ...]] = (_NODES, _LINEAGE, _RECEIPTS, _REQUESTS)
 """The schema as numbered steps; a file's ``user_version`` is how many of them it has."""
 
 _TRIGGER = re.compile(r"CREATE TRIGGER (\w+)")
+TABLES: Final = frozenset(table for step in STEPS for table in re.findall(r"CREATE TABLE (\w+)", step))
+"""The tables that are ours; any other in the file is somebody else's."""
 
 
 def migrate(connection: apsw.Connection, name: str, steps: Sequence[str] = STEPS) -> None:

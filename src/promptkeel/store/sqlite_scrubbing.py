@@ -1,24 +1,39 @@
-"""Whether the bytes of an erased node are gone from a SQLite file: found out by looking, not by recipe."""
+"""Whether the bytes of erased nodes are gone from a SQLite file, and making them go.
+
+Right after an erasure its texts are known, so it is found out by looking: the write-ahead log is emptied into the file,
+and the bytes of both are searched. Where somebody still reads an older state that has to wait, and nothing may remember
+the texts meanwhile: a hash of a short text is soon guessed. ``settle`` therefore knows no texts. It rewrites the whole
+file from the rows that are there (VACUUM), which never saw an erased one, and empties the write-ahead log into it with
+nobody reading: what is then on the disk is made of live rows alone.
+
+Live rows are ours, or somebody else's: a copy in a table that is not ours would survive. Such tables are searched
+inside the erasing transaction, and a receipt whose text is in one waits until that table is empty or gone.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Self, final
 
 import apsw
 import attrs
 
 from promptkeel.errors import StoreUnavailableError
-from promptkeel.model import MemoryNode
+from promptkeel.model import MemoryNode, dump_json
 from promptkeel.store.sqlite_connections import Connections
+from promptkeel.store.sqlite_schema import TABLES
 
 _SHORTEST: Final = 4
 """Text of fewer bytes than this is not looked for on its own: it is everywhere."""
+_SHORTEST_COPY: Final = 8
+"""The same, for tables that are not ours."""
 _PATIENCE: Final = 100
 """Milliseconds to wait for readers to move on."""
 _PIECE: Final = 64
 _BLOCK: Final = 1 << 20
+_MOST_COMPARED: Final = 1 << 33
+"""Bytes of the file, times texts, that are worth looking through; beyond, the receipt is left to ``settle``."""
 
 
 @final
@@ -33,7 +48,7 @@ class Erased:
 
     @classmethod
     def of(cls, connection: apsw.Connection, node: MemoryNode) -> Self:
-        """Everything said in a node that is about to be erased, in its old versions and testimonies."""
+        """Everything said in a node that is about to be erased, in its old versions, testimonies and edges."""
         key = (node.scope.root, node.id)
         texts = set(_texts_of(node.label, node.source, dict(node.own_properties)))
         joined = {_joined(node.scope.path, node.label, node.id), _joined(node.id, node.scope.path, node.label)}
@@ -46,6 +61,10 @@ class Erased:
             "SELECT source, properties FROM testimonies WHERE root = ? AND id = ?", key
         ):
             texts.update(_texts_of(None, source, json.loads(properties)))
+        for (properties,) in connection.execute(
+            "SELECT properties FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2
+        ):
+            texts.update(_texts_of(None, None, json.loads(properties)))
         return cls(*key, frozenset(texts), tuple(sorted(joined)))
 
 
@@ -58,7 +77,8 @@ def _texts_of(label: str | None, source: str | None, value: Any) -> Iterator[str
         yield label
     if source is not None:
         yield source
-    yield from _strings(value)
+    # As the stored JSON spells them.
+    yield from (dump_json(text)[1:-1] for text in _strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -72,18 +92,94 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
+# Inside the erasing transaction
+
+
+def scrub_statistics(connection: apsw.Connection) -> None:
+    """Take out the samples of stored values that somebody's ANALYZE has kept for the query planner."""
+    asked = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat3', 'sqlite_stat4')"
+    for (name,) in connection.execute(asked).fetchall():
+        connection.execute(f"DELETE FROM {name}")  # noqa: S608 - one of the two names above
+
+
+def note_copies(connection: apsw.Connection, erased: Sequence[Erased]) -> None:
+    """Note on the receipts which tables that are not ours hold a text of theirs."""
+    if not (tables := _foreign_tables(connection)):
+        return
+    wanted = {text for each in erased for text in each.texts if len(text.encode()) >= _SHORTEST_COPY}
+    held = {table: _texts_in(connection, table, wanted) for table in tables}
+    for each in erased:
+        copied = [table for table, texts in held.items() if texts is None or not texts.isdisjoint(each.texts)]
+        connection.execute(
+            "UPDATE erasures SET copied = ? WHERE root = ? AND id = ?", (json.dumps(copied), each.root, each.node_id)
+        )
+
+
+def _foreign_tables(connection: apsw.Connection) -> list[str]:
+    asked = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    return sorted(name for (name,) in connection.execute(asked) if name not in TABLES)
+
+
+def _texts_in(connection: apsw.Connection, table: str, texts: Iterable[str]) -> set[str] | None:
+    """Those of the texts that are in a table; None where it cannot be read here."""
+    try:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+        found = " OR ".join(f"instr(CAST({_quoted(column)} AS BLOB), CAST(value AS BLOB))" for column in columns)
+        asked = f"SELECT value FROM json_each(?) WHERE EXISTS (SELECT 1 FROM {_quoted(table)} WHERE {found})"  # noqa: S608 - quoted
+        return {text for (text,) in connection.execute(asked, (json.dumps(sorted(texts)),))}
+    except apsw.SQLError:
+        return None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# After the commit
+
+
 def scrub(connections: Connections, erased: Sequence[Erased]) -> bool:
     """Empty the write-ahead log into the file, look for what was erased, and note on the receipts that it is gone."""
     keys = [(each.root, each.node_id) for each in erased]
     try:
         with connections.writing() as connection:
-            if not _truncate(connection) or _found(connection, erased):
+            if not _truncate(connection) or _may_be_left(connection, erased):
                 return False
         connections.transact(lambda writer: _note(writer, keys))
     except StoreUnavailableError:
         # The erasure itself is committed; that its bytes are gone is only not known.
         return False
     return True
+
+
+def settle(connections: Connections) -> None:
+    """Rewrite the file from the rows that are there, and note on the receipts that nothing else is left.
+
+    Does nothing while somebody reads an older state.
+    """
+    with connections.writing() as connection:
+        keys = _waiting(connection)
+        if not keys or not _truncate(connection):
+            return
+        connection.execute("VACUUM")
+        if not _truncate(connection):
+            return
+    connections.transact(lambda writer: _note(writer, keys))
+
+
+def _waiting(connection: apsw.Connection) -> list[tuple[str, str]]:
+    """The receipts that a rewritten file settles: those whose text is in no table of somebody else's."""
+    rows = connection.execute("SELECT root, id, copied FROM erasures WHERE state = 'unreadable'").fetchall()
+    copies = {table for _, _, copied in rows for table in json.loads(copied)}
+    held = {table for table in copies & set(_foreign_tables(connection)) if not _is_empty(connection, table)}
+    return [(root, node_id) for root, node_id, copied in rows if held.isdisjoint(json.loads(copied))]
+
+
+def _is_empty(connection: apsw.Connection, table: str) -> bool:
+    try:
+        return not connection.execute(f"SELECT EXISTS (SELECT 1 FROM {_quoted(table)})").get  # noqa: S608 - quoted
+    except apsw.SQLError:
+        return False
 
 
 def _truncate(connection: apsw.Connection) -> bool:
@@ -101,12 +197,20 @@ def _note(connection: apsw.Connection, keys: list[tuple[str, str]]) -> None:
     connection.executemany("UPDATE erasures SET state = 'scrubbed' WHERE root = ? AND id = ?", keys)
 
 
-def _found(connection: apsw.Connection, erased: Sequence[Erased]) -> bool:
+def _may_be_left(connection: apsw.Connection, erased: Sequence[Erased]) -> bool:
+    """Whether a text was found; also where there is too much to look through."""
+    size: int = connection.pragma("page_count") * connection.pragma("page_size")
+    texts = {text for each in erased for text in each.texts if len(text.encode()) >= _SHORTEST}
     needles = {piece for each in erased for piece in each.joined}
-    for text in {text for each in erased for text in each.texts}:
+    for text in texts:
         data = text.encode()
-        if len(data) >= _SHORTEST and not _is_said_elsewhere(connection, text):
-            needles.update(data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+        needles.update(data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+        if len(needles) * size > _MOST_COMPARED:
+            return True
+    for text in texts:
+        if _is_said_elsewhere(connection, text):
+            data = text.encode()
+            needles.difference_update(data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
     needles = {needle for needle in needles if len(needle) >= _SHORTEST}
     longest = max(map(len, needles), default=0)
     return any(needle in block for block in _blocks(connection, longest) for needle in needles)

@@ -6,17 +6,18 @@ raises the floor of the log, whose labels it takes out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, Final, final
 
 import apsw
 
 from promptkeel.model import MemoryEdge, MemoryNode, dump_json
-from promptkeel.store.base import Receipt, Testimony
+from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.store.operations import visible_node
-from promptkeel.store.sqlite_reads import Rows, edge_of, fetch
+from promptkeel.store.sqlite_reads import Rows, edge_of, fetch, root_of_path
 from promptkeel.store.sqlite_schema import root_of
-from promptkeel.store.sqlite_scrubbing import Erased
+from promptkeel.store.sqlite_scrubbing import Erased, note_copies, scrub_statistics
 
 _SLACK: Final = 10
 """A log is trimmed when it is longer than its limit by one part in so many."""
@@ -27,15 +28,20 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _UPDATE: Final = """
 UPDATE nodes SET (label, source, recorded_at, trust, created_at, updated_at, state, properties)
 = (?, ?, ?, ?, ?, ?, ?, ?) WHERE scope = ? AND label = ? AND id = ?"""
-_OF_NODE: Final = "FROM changes NOT INDEXED WHERE id = ? AND (scope = ? OR (scope >= ? AND scope < ?))"
-# A first entry that closed a version is not the one that made the node: that one was trimmed.
-_MADE: Final = """
-SELECT CASE WHEN EXISTS (SELECT 1 FROM versions WHERE root = ? AND id = ? AND seq = logged.first)
-  THEN 1 ELSE logged.first END FROM (SELECT min(seq) AS first <OF NODE>) AS logged
-""".replace("<OF NODE>", _OF_NODE)
-_SCRUB_LOG: Final = """
-UPDATE changes SET label_before = NULL, label_after = NULL WHERE seq IN (SELECT seq <OF NODE>)
-""".replace("<OF NODE>", _OF_NODE)
+_OLDEST: Final = "SELECT min(seq) FROM versions WHERE root = ? AND id = ?"
+# One pass over the log for everything that a transaction erased.
+_OF_ERASED: Final = """
+FROM changes NOT INDEXED WHERE (<ROOT>, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))
+""".replace("<ROOT>", root_of("scope"))
+_FIRST_LOGGED: Final = f"SELECT {root_of('scope')}, id, min(seq) {_OF_ERASED} GROUP BY 1, 2"
+_SCRUB_LOG: Final = f"""
+UPDATE changes SET label_before = NULL, label_after = NULL WHERE seq IN (SELECT seq {_OF_ERASED})"""
+_KEEP_RECEIPT: Final = """
+INSERT INTO erasures(root, id, scope, at, made, ended, versions, edges, testimonies, state, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (root, id) DO UPDATE SET (scope, at, made, ended, versions, edges, testimonies, state, request) =
+(excluded.scope, excluded.at, excluded.made, excluded.ended, excluded.versions, excluded.edges, excluded.testimonies,
+excluded.state, excluded.request)"""
 _TRIM_VERSIONS: Final = """
 DELETE FROM versions WHERE (root, id, seq) IN (SELECT <ROOT>, id, seq FROM changes NOT INDEXED WHERE seq <= ?)
 """.replace("<ROOT>", root_of("scope"))
@@ -68,11 +74,15 @@ class SqliteTransaction:
         self._connection = connection
         self._rows = Rows(connection)
         self.erased: list[Erased] = []
+        self._oldest: dict[NodeKey, int | None] = {}
         self.find = self._rows.find
         self.find_live = self._rows.find_live
         self.is_erased = self._rows.is_erased
         self.versions = self._rows.versions
         self.testimonies = self._rows.testimonies
+        self.receipt = self._rows.receipt
+        self.every_version = self._rows.every_version
+        self.edges_into = self._rows.edges_into
 
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
@@ -103,32 +113,48 @@ class SqliteTransaction:
         )
 
     def erase(self, node: MemoryNode, at: int) -> Receipt:
-        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt."""
+        """Remove a node with its versions, testimonies and edges; keep the receipt. ``finish`` scrubs the log."""
         key = (node.scope.root, node.id)
         self.erased.append(Erased.of(self._connection, node))
-        self._connection.execute("DELETE FROM nodes WHERE root = ? AND id = ?", key)
+        was_there = self._delete("DELETE FROM nodes WHERE root = ? AND id = ?", key)
+        self._oldest[key] = self._connection.execute(_OLDEST, key).get
         ended: int = self._connection.execute("SELECT max(seq) FROM changes").get
-        logged = (node.id, key[0], key[0] + "/", key[0] + "0")
-        made: int = self._connection.execute(
-            _MADE,
-            (*key, *logged),
-        ).get
         # The delete itself has just closed one more version.
-        versions = self._delete("DELETE FROM versions WHERE root = ? AND id = ?", key) - 1
+        versions = self._delete("DELETE FROM versions WHERE root = ? AND id = ?", key) - was_there
         edges = self._delete("DELETE FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2)
         testimonies = self._delete("DELETE FROM testimonies WHERE root = ? AND id = ?", key)
-        self._connection.execute(
-            _SCRUB_LOG,
-            logged,
-        )
         self._raise_floor("delta_floor", ended)
         receipt = Receipt(node.id, node.scope.path, at, versions, edges, testimonies)
-        self._connection.execute(
-            """INSERT INTO erasures(root, id, scope, at, made, ended, versions, edges, testimonies, state)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (*key, receipt.scope, at, made, ended, versions, edges, testimonies, receipt.state),
-        )
+        self._keep(receipt, 0, ended)
         return receipt
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Keep a receipt in place of the one of this identity, if there is one."""
+        asked = "SELECT made, ended FROM erasures WHERE root = ? AND id = ?"
+        span = self._connection.execute(asked, (root_of_path(receipt.scope), receipt.node_id)).fetchone()
+        self._keep(receipt, *((0, 0) if span is None else span))
+
+    def _keep(self, receipt: Receipt, made: int, ended: int) -> None:
+        counts = (receipt.versions, receipt.edges, receipt.testimonies)
+        key = (root_of_path(receipt.scope), receipt.node_id)
+        self._connection.execute(
+            _KEEP_RECEIPT, (*key, receipt.scope, receipt.at, made, ended, *counts, receipt.state, receipt.request)
+        )
+
+    def finish(self) -> None:
+        """Take what was erased out of the log, and note on the receipts since when it had been there."""
+        if not self._oldest:
+            return
+        keys = json.dumps(list(self._oldest))
+        logged = fetch(self._connection, _FIRST_LOGGED, (keys,))
+        self._connection.executemany(
+            "UPDATE erasures SET made = ? WHERE root = ? AND id = ?",
+            # A first entry that closed a version is not the one that made the node: that one was trimmed.
+            [(1 if self._oldest[root, id_] == first else first, root, id_) for root, id_, first in logged],
+        )
+        self._connection.execute(_SCRUB_LOG, (keys,))
+        scrub_statistics(self._connection)
+        note_copies(self._connection, self.erased)
 
     def _delete(self, text: str, arguments: tuple[Any, ...]) -> int:
         self._connection.execute(text, arguments)
