@@ -36,13 +36,20 @@ class FromThread:
             yield FromThread(self._portal, snapshot)
 
 
-BACKENDS = ("ram", "sqlite")
+BACKENDS = ("ram", "sqlite", "postgres")
 FORMS = ("blocking", "asyncio", "trio")
 
 
-def address(backend: str, folder: Path) -> str:
-    """Where a backend's store lives."""
-    return "ram:" if backend == "ram" else f"sqlite:///{folder / 'memory.db'}"
+@pytest.fixture
+def address(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the backend's store lives; nothing is there yet that another test has seen."""
+    if backend == "postgres":
+        databases = request.getfixturevalue("databases")
+        url = databases.store()
+        yield url.replace("postgresql:", "postgres:", 1)
+        databases.give_back(url)
+    else:
+        yield "ram:" if backend == "ram" else f"sqlite:///{tmp_path / 'memory.db'}"
 
 
 @pytest.fixture
@@ -56,12 +63,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def open_backend(backend: str, tmp_path: Path, clock: SteppingClock) -> Iterator[Callable[..., Engine]]:
+def open_backend(address: str, clock: SteppingClock) -> Iterator[Callable[..., Engine]]:
     """Opens the backend's engine; the same file again where it has one."""
     opened: list[Engine] = []
 
     def open_it(**options: Any) -> Engine:
-        opened.append(open_engine(address(backend, tmp_path), clock=clock, **options))
+        opened.append(open_engine(address, clock=clock, **options))
         return opened[-1]
 
     yield open_it

@@ -1,4 +1,4 @@
-"""From an address to a store: ``ram:``, ``sqlite:///file`` as SQLAlchemy spells them, ``postgresql://`` as libpq does."""
+"""From an address to a store: ``ram:``, ``sqlite:///file`` as SQLAlchemy spells it, ``postgresql://`` as libpq does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Eng
 
         return PostgresEngine(url, clock=clock, **options)
     raise NotAStoreError(
-        f"{url.partition('://')[0]!r} names no kind of store; use 'sqlite:///file', 'postgresql://host/database' or 'ram:'"
+        f"{url.partition('://')[0]!r} names no kind of store; "
+        "use 'sqlite:///file', 'postgresql://host/database' or 'ram:'"
     )
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, final
@@ -165,9 +166,13 @@ class PostgresEngine:
         """Everything stored at a scope and below it, at one point in time."""
         return self._connections.reading(lambda connection: self._rows(connection).stored(scope))
 
-    def receipts(self, scope: TenantScope) -> list[Receipt]:
-        """The erasures at exactly this scope, oldest first."""
-        return self._connections.short(lambda connection: self._rows(connection).receipts(scope))
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+        return self._connections.short(lambda connection: self._rows(connection).receipts(scope, below=below))
+
+    def settle_receipts(self) -> None:
+        """Leave every receipt as it is: what rewrites tables needs rights and quiet that only an operator has."""
+        self._connections.check()
 
     def open_snapshot(self) -> PostgresSnapshot:
         """A view of the store at this point in time."""
@@ -201,9 +206,10 @@ class PostgresEngine:
                     del self._written[root]
                     due.append(root)
         for root in due:
-            self._connections.transact(
-                lambda connection, root=root: trim(connection, self._texts, root, self._log_limit), buckets=[]
-            )
+            self._connections.transact(functools.partial(self._trim_root, root), buckets=[])
+
+    def _trim_root(self, root: str, connection: Connection) -> None:
+        trim(connection, self._texts, root, self._log_limit)
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

@@ -138,8 +138,8 @@ class Connections:
                 autocommit=True,
                 prepare_threshold=None,
                 client_encoding="UTF8",
-                **({} if "connect_timeout" in self.address.parameters else {"connect_timeout": _CONNECT_TIMEOUT}),
-                **({} if "application_name" in self.address.parameters else {"application_name": "promptkeel"}),
+                connect_timeout=self.address.parameters.get("connect_timeout", _CONNECT_TIMEOUT),
+                application_name=self.address.parameters.get("application_name", "promptkeel"),
             )
         except psycopg.Error as error:
             raise StoreUnavailableError(f"{self.name} cannot be reached: {_first_line(error)}") from error
@@ -300,7 +300,8 @@ class Connections:
     def lock(self, buckets: list[int]) -> str:
         """The statement that takes advisory locks, in the order given, until the transaction ends."""
         keys = ",".join(str(bucket) for bucket in buckets)
-        return f"SELECT pg_advisory_xact_lock({self._space}, bucket) FROM unnest('{{{keys}}}'::int[]) AS bucket"
+        taken = "SELECT pg_advisory_xact_lock(<SPACE>, bucket) FROM unnest('{<KEYS>}'::int[]) AS bucket"
+        return taken.replace("<SPACE>", str(self._space)).replace("<KEYS>", keys)
 
     def _commit(self, connection: Connection) -> None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import attrs
 
@@ -56,71 +56,67 @@ SHORT_LOG: Final = 2000
 MOST_TOUCHED: Final = 4096
 """A lane of which more nodes were touched is read whole."""
 
-_NODE: Final = "id, scope, label, properties::text, source, recorded_at, trust, created_at, updated_at, state"
-_LANE: Final = "label, recorded_at, id, scope, source, trust, updated_at, nullif(properties::text, '{}')"
-_EDGE: Final = 'scope, root, start, type, end_root, "end", properties::text'
-_LEVELS: Final = "root = ANY(%(roots)s) AND scope = ANY(%(chain)s)"
-_LOW: Final = "label >= %(low)s AND left(label, <INDEXED>) >= %(low_start)s"
-_HIGH: Final = "label < %(high)s AND left(label, <INDEXED>) <= %(high_start)s"
+_FRAGMENTS: Final = {
+    "LOW": "label >= %(low)s AND left(label, <INDEXED>) >= %(low_start)s",
+    "HIGH": "label < %(high)s AND left(label, <INDEXED>) <= %(high_start)s",
+    "INDEXED": str(INDEXED),
+    "BELOW": "(scope = %(scope)s OR (scope >= %(low)s AND scope < %(high)s))",
+    "NODE": "id, scope, label, properties::text, source, recorded_at, trust, created_at, updated_at, state",
+    "LANE": "label, recorded_at, id, scope, source, trust, updated_at, nullif(properties::text, '{}')",
+    "EDGE": 'scope, root, start, type, end_root, "end", properties::text',
+    "RECEIPT": "id, scope, at, versions, edges, testimonies, state, request",
+    "LEVELS": "root = ANY(%(roots)s) AND scope = ANY(%(chain)s)",
+    "IDENTITY": "root = %(root)s AND id = %(id)s",
+    "OWN": "root = %(root)s AND scope = %(scope)s",
+    "ORDER": "label, recorded_at NULLS FIRST, id, scope",
+}
 
 STATEMENTS: Final = {
-    "heads": f"SELECT scope, seq, nonce FROM {{S}}.heads WHERE {_LEVELS}",
-    "levels": f"""
+    "heads": "SELECT scope, seq, nonce FROM {S}.heads WHERE <LEVELS>",
+    "levels": """
 SELECT scope, seq, nonce, greatest(delta_floor, trimmed), greatest(history_floor, trimmed) FROM (
   SELECT scope, seq, nonce, delta_floor, history_floor, coalesce((
-    SELECT floors.seq FROM {{S}}.floors WHERE floors.root = ANY(%(roots)s) AND floors.root = heads.root
-  ), 0) AS trimmed FROM {{S}}.heads WHERE {_LEVELS}
+    SELECT floors.seq FROM {S}.floors WHERE floors.root = ANY(%(roots)s) AND floors.root = heads.root
+  ), 0) AS trimmed FROM {S}.heads WHERE <LEVELS>
 ) AS levels""",
-    "nonce": "SELECT nonce FROM {S}.changes WHERE root = %(root)s AND scope = %(scope)s AND seq = %(seq)s",
+    "nonce": "SELECT nonce FROM {S}.changes WHERE <OWN> AND seq = %(seq)s",
     "entries": """
-SELECT seq, scope, id, label_before, label_after FROM {S}.changes
-WHERE root = %(root)s AND scope = %(scope)s AND seq > %(seq)s ORDER BY seq""",
-    "lane": f"SELECT {_LANE} FROM {{S}}.nodes WHERE root = %(root)s AND scope = %(scope)s AND state = 'live' AND {_LOW}",
-    "bounded lane": f"""
-SELECT {_LANE} FROM {{S}}.nodes
-WHERE root = %(root)s AND scope = %(scope)s AND state = 'live' AND {_LOW} AND {_HIGH}""",
-    "lane of ids": f"""
-SELECT {_LANE} FROM {{S}}.nodes WHERE root = %(root)s AND id = ANY(%(ids)s) AND state = 'live'""",
-    "node": f"SELECT {_NODE} FROM {{S}}.nodes WHERE root = %(root)s AND id = %(id)s",
-    "live node": f"""
-SELECT {_NODE} FROM {{S}}.nodes WHERE root = %(root)s AND scope = %(scope)s AND state = 'live' AND label = %(label)s
+SELECT seq, scope, id, label_before, label_after FROM {S}.changes WHERE <OWN> AND seq > %(seq)s ORDER BY seq""",
+    "lane": "SELECT <LANE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND <LOW>",
+    "bounded lane": "SELECT <LANE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND <LOW> AND <HIGH>",
+    "lane of ids": "SELECT <LANE> FROM {S}.nodes WHERE root = %(root)s AND id = ANY(%(ids)s) AND state = 'live'",
+    "node": "SELECT <NODE> FROM {S}.nodes WHERE <IDENTITY>",
+    "live node": """
+SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND label = %(label)s
 AND left(label, <INDEXED>) = %(start)s ORDER BY id LIMIT 1""",
-    "nodes": f"""
-SELECT {_NODE} FROM {{S}}.nodes WHERE {_LEVELS} AND state = 'live' AND {_LOW}
-ORDER BY label, recorded_at NULLS FIRST, id, scope LIMIT %(limit)s""",
-    "bounded nodes": f"""
-SELECT {_NODE} FROM {{S}}.nodes WHERE {_LEVELS} AND state = 'live' AND {_LOW} AND {_HIGH}
-ORDER BY label, recorded_at NULLS FIRST, id, scope LIMIT %(limit)s""",
-    "erased": "SELECT EXISTS (SELECT FROM {S}.erasures WHERE root = %(root)s AND id = %(id)s)",
-    "versions": f"SELECT {_NODE} FROM {{S}}.versions WHERE root = %(root)s AND id = %(id)s ORDER BY number",
+    "nodes": """
+SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> ORDER BY <ORDER> LIMIT %(limit)s""",
+    "bounded nodes": """
+SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> AND <HIGH> ORDER BY <ORDER> LIMIT %(limit)s""",
+    "erased": "SELECT EXISTS (SELECT FROM {S}.erasures WHERE <IDENTITY>)",
+    "versions": "SELECT <NODE> FROM {S}.versions WHERE <IDENTITY> ORDER BY number",
     "testimonies": """
-SELECT kind, source, recorded_at, trust, at, properties::text FROM {S}.testimonies
-WHERE root = %(root)s AND id = %(id)s ORDER BY number""",
-    "changed ids": """
-SELECT DISTINCT id FROM {S}.changes WHERE root = %(root)s AND scope = %(scope)s AND seq > %(seq)s""",
-    "past": f"""
-SELECT {_NODE} FROM {{S}}.versions JOIN (
-  SELECT DISTINCT ON (id) id AS changed, number AS ended FROM {{S}}.changes
-  WHERE root = %(root)s AND scope = %(scope)s AND seq > %(seq)s ORDER BY id, seq
+SELECT kind, source, recorded_at, trust, at, properties::text FROM {S}.testimonies WHERE <IDENTITY> ORDER BY number""",
+    "changed ids": "SELECT DISTINCT id FROM {S}.changes WHERE <OWN> AND seq > %(seq)s",
+    "past": """
+SELECT <NODE> FROM {S}.versions JOIN (
+  SELECT DISTINCT ON (id) id AS changed, number AS ended FROM {S}.changes
+  WHERE <OWN> AND seq > %(seq)s ORDER BY id, seq
 ) AS moved ON versions.id = moved.changed AND versions.number = moved.ended WHERE versions.root = %(root)s""",
-    "erased since": """
-SELECT id FROM {S}.erasures
-WHERE root = %(root)s AND scope = %(scope)s AND made <= %(seq)s AND ended > %(seq)s""",
-    "receipts": """
-SELECT id, scope, at, versions, edges, testimonies, state FROM {S}.erasures
-WHERE root = %(root)s AND scope = %(scope)s ORDER BY ended""",
-    "edges out": f"SELECT {_EDGE} FROM {{S}}.edges WHERE root = %(root)s AND start = %(id)s",
-    "edges in": f"""
-SELECT {_EDGE} FROM {{S}}.edges WHERE root = ANY(%(roots)s) AND end_root = %(root)s AND "end" = %(id)s""",
-    "stored": f"""
-SELECT {_NODE} FROM {{S}}.nodes WHERE root = %(root)s AND (scope = %(scope)s OR (scope >= %(low)s AND scope < %(high)s))
-ORDER BY scope, label, id""",
-    "stored edges": f"""
-SELECT {_EDGE} FROM {{S}}.edges WHERE root = %(root)s AND (scope = %(scope)s OR (scope >= %(low)s AND scope < %(high)s))
-ORDER BY scope, start, type, "end" """,
-    # The deployment is everything: these two alone read every partition.
-    "all stored": f"SELECT {_NODE} FROM {{S}}.nodes ORDER BY scope, label, id",
-    "all stored edges": f'SELECT {_EDGE} FROM {{S}}.edges ORDER BY scope, start, type, "end"',
+    "erased since": "SELECT id FROM {S}.erasures WHERE <OWN> AND made <= %(seq)s AND ended > %(seq)s",
+    "receipts": "SELECT <RECEIPT> FROM {S}.erasures WHERE <OWN> ORDER BY number",
+    "receipts below": "SELECT <RECEIPT> FROM {S}.erasures WHERE root = %(root)s AND <BELOW> ORDER BY number",
+    "receipt": "SELECT <RECEIPT> FROM {S}.erasures WHERE <IDENTITY> ORDER BY number DESC LIMIT 1",
+    "edges out": "SELECT <EDGE> FROM {S}.edges WHERE root = %(root)s AND start = %(id)s",
+    "edges in": """
+SELECT <EDGE> FROM {S}.edges WHERE root = ANY(%(roots)s) AND end_root = %(root)s AND "end" = %(id)s""",
+    "stored": "SELECT <NODE> FROM {S}.nodes WHERE root = %(root)s AND <BELOW> ORDER BY scope, label, id",
+    "stored edges": """
+SELECT <EDGE> FROM {S}.edges WHERE root = %(root)s AND <BELOW> ORDER BY scope, start, type, "end" """,
+    # The deployment is everything: these alone read every partition.
+    "all stored": "SELECT <NODE> FROM {S}.nodes ORDER BY scope, label, id",
+    "all stored edges": 'SELECT <EDGE> FROM {S}.edges ORDER BY scope, start, type, "end"',
+    "all receipts": "SELECT <RECEIPT> FROM {S}.erasures ORDER BY number",
     # Not a tenant's rows.
     "mark": "SELECT value FROM {S}.marks WHERE key = %(key)s",
     "secret": "SELECT value FROM {S}.meta WHERE key = 'secret'",
@@ -131,6 +127,12 @@ ORDER BY scope, start, type, "end" """,
 
 def _roots(scope: TenantScope) -> list[str]:
     return ["", scope.root] if scope.root else [""]
+
+
+def subtree(scope: TenantScope) -> dict[str, str]:
+    """What the statements about a scope and everything below it are asked with."""
+    # A path's descendants begin with it and "/", and "0" is what follows "/".
+    return {"root": scope.root, "scope": scope.path, "low": scope.path + "/", "high": scope.path + "0"}
 
 
 @final
@@ -145,9 +147,13 @@ class _Level:
 
 def statements(schema: str, texts: dict[str, str] = STATEMENTS) -> dict[str, str]:
     """The statements for one schema."""
-    return {
-        name: text.replace("{S}", quoted(schema)).replace("<INDEXED>", str(INDEXED)) for name, text in texts.items()
-    }
+    filled = {}
+    for name, statement in texts.items():
+        text = statement
+        for fragment, value in _FRAGMENTS.items():
+            text = text.replace(f"<{fragment}>", value)
+        filled[name] = text.replace("{S}", quoted(schema))
+    return filled
 
 
 @final
@@ -227,7 +233,10 @@ class Rows:
     def testimonies(self, node: MemoryNode) -> tuple[Testimony, ...]:
         """The testimonies kept with a node, oldest first."""
         rows = self.fetch("testimonies", root=node.scope.root, id=node.id)
-        return tuple(Testimony(*row[:5], json.loads(row[5])) for row in rows)
+        return tuple(
+            Testimony(kind, source, recorded, trust, at, json.loads(properties))
+            for kind, source, recorded, trust, at, properties in rows
+        )
 
     def history(self, scope: TenantScope, node_id: str) -> History:
         """Every kept version of a visible node."""
@@ -246,9 +255,7 @@ class Rows:
         if not scope.path:
             nodes, edges = self.fetch("all stored"), self.fetch("all stored edges")
         else:
-            # A path's descendants begin with it and "/", and "0" is what follows "/".
-            below = {"root": scope.root, "scope": scope.path, "low": scope.path + "/", "high": scope.path + "0"}
-            nodes, edges = self.fetch("stored", **below), self.fetch("stored edges", **below)
+            nodes, edges = self.fetch("stored", **subtree(scope)), self.fetch("stored edges", **subtree(scope))
         return Stored(tuple(node_of(row) for row in nodes), tuple(edge_of(row) for row in edges))
 
     def neighbours(
@@ -276,9 +283,15 @@ class Rows:
             if node is not None and scope.sees(node.scope):
                 found[tuple(row[1:6])] = Neighbour(edge, node)
 
-    def receipts(self, scope: TenantScope) -> list[Receipt]:
-        """The erasures at exactly this scope, oldest first."""
-        return [Receipt(*row) for row in self.fetch("receipts", root=scope.root, scope=scope.path)]
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+        if not below:
+            rows = self.fetch("receipts", root=scope.root, scope=scope.path)
+        elif scope.path:
+            rows = self.fetch("receipts below", **subtree(scope))
+        else:
+            rows = self.fetch("all receipts")
+        return [Receipt(*row) for row in rows]
 
     # Differences
 
@@ -336,7 +349,7 @@ class Rows:
         rows: list[LaneRow] = []
         for root in {root for root, _ in touched}:
             found = self.fetch("lane of ids", root=root, ids=[node_id for owner, node_id in touched if owner == root])
-            rows.extend(_lane_row(row) for row in found if row[3] in scope.chain and row[0].startswith(prefix))
+            rows.extend(cast("LaneRow", row) for row in found if row[3] in scope.chain and row[0].startswith(prefix))
         return LaneUpdate(sorted(rows, key=row_order), tuple(touched))
 
     def _whole_lane(self, scope: TenantScope, prefix: str) -> LaneUpdate:
@@ -344,7 +357,7 @@ class Rows:
         name = "bounded lane" if "high" in bounds else "lane"
         rows: list[LaneRow] = []
         for path in scope.chain:
-            rows += self.fetch(name, root=root_of_path(path), scope=path, **bounds)  # type: ignore[arg-type]
+            rows += cast("list[LaneRow]", self.fetch(name, root=root_of_path(path), scope=path, **bounds))
         return LaneUpdate(rows, whole=True)
 
     # The past
@@ -381,10 +394,6 @@ class Rows:
             node = node_of(row)
             if node.state == "live" and node.scope.path == head.scope and node.label.startswith(prefix):
                 yield node
-
-
-def _lane_row(row: Sequence[Any]) -> LaneRow:
-    return row  # type: ignore[return-value]
 
 
 def _bounds(prefix: str) -> dict[str, str]:

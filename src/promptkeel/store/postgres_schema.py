@@ -139,6 +139,7 @@ CREATE TABLE {S}.versions(
 CREATE TABLE {S}.erasures(
   root <TEXT> NOT NULL,
   id <TEXT> NOT NULL,
+  number bigint NOT NULL,
   scope <TEXT> NOT NULL,
   at bigint NOT NULL,
   made bigint NOT NULL,
@@ -147,9 +148,10 @@ CREATE TABLE {S}.erasures(
   edges bigint NOT NULL,
   testimonies bigint NOT NULL,
   state text NOT NULL CHECK (state IN ('unreadable', 'scrubbed')),
-  PRIMARY KEY (root, id)
+  request text,
+  PRIMARY KEY (root, id, number)
 ) PARTITION BY HASH (root);
-CREATE INDEX erasures_by_scope ON {S}.erasures(scope, ended);
+CREATE INDEX erasures_by_scope ON {S}.erasures(scope, number);
 
 CREATE TABLE {S}.pulse(count bigint NOT NULL, total numeric NOT NULL);
 
@@ -356,7 +358,7 @@ def quoted(schema: str) -> str:
     Raises:
         InvalidInputError: it is no name that every client can write without surprises.
     """
-    if not isinstance(schema, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema) or schema.startswith("pg_"):
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema) or schema.startswith("pg_"):
         raise InvalidInputError(
             f"must be 1 to 48 of a-z, 0-9 and _, and not begin with a digit or pg_; not {schema!r}", field="schema"
         )
@@ -410,7 +412,8 @@ def _steps(schema: str) -> list[str]:
         for table in _PARTITIONED[number]:
             parts.extend(_partition(schema, table))
         parts.extend(_watch(schema, number))
-        parts.append(f"UPDATE {quoted(schema)}.meta SET value = '{number}' WHERE key = 'schema';")
+        done = "UPDATE {S}.meta SET value = '<NUMBER>' WHERE key = 'schema';".replace("<NUMBER>", str(number))
+        parts.append(_filled(done, schema))
         steps.append("\n".join(parts))
     return steps
 
@@ -470,21 +473,18 @@ def migrate(connection: psycopg.Connection[Any], schema: str, name: str) -> None
 
 def _schema_number(connection: psycopg.Connection[Any], schema: str, name: str) -> int:
     """How many steps the schema has; 0 where there is nothing yet."""
-    asked = (
-        "SELECT to_regclass(%s), current_setting('server_encoding'), pg_encoding_to_char(encoding), (SELECT count(*) "
-    )
-    asked += (
-        "FROM pg_class WHERE relnamespace = to_regnamespace(%s)) FROM pg_database WHERE datname = current_database()"
-    )
+    asked = """SELECT to_regclass(%s), current_setting('server_encoding'),
+    (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%s))"""
     row = connection.execute(asked, (f"{schema}.meta", schema)).fetchone()
-    if row is None or row[1] != "UTF8":
-        raise NotAStoreError(f"{name} is a database in {row and row[1]}; a store needs one with ENCODING 'UTF8'")
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    if row[1] != "UTF8":
+        raise NotAStoreError(f"{name} is a database in {row[1]}; a store needs one with ENCODING 'UTF8'")
     if row[0] is None:
-        if row[3]:
+        if row[2]:
             raise NotAStoreError(f"{name}: the schema {schema} holds something else; it was not touched")
         return 0
     try:
-        found = dict(connection.execute(f"SELECT key, value FROM {quoted(schema)}.meta").fetchall())
+        found = dict(connection.execute(_filled("SELECT key, value FROM {S}.meta", schema)).fetchall())
     except (psycopg.errors.UndefinedColumn, ValueError) as error:
         raise NotAStoreError(f"{name}: the schema {schema} holds something else; it was not touched") from error
     if found.get("format") != "promptkeel":

@@ -14,24 +14,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final
 
+import attrs
+
 from promptkeel.model import MemoryEdge, MemoryNode, dump_json
 from promptkeel.scope import TenantScope
-from promptkeel.store.base import Receipt, Testimony
-from promptkeel.store.operations import (
-    LINEAGE,
-    Correct,
-    Decide,
-    Erase,
-    Link,
-    Put,
-    Remember,
-    Retract,
-    Unlink,
-    visible_node,
-)
+from promptkeel.store.base import NodeKey, Receipt, Testimony
+from promptkeel.store.operations import LINEAGE, Decide, Link, Remember, visible_node
 from promptkeel.store.postgres_connections import Connection
-from promptkeel.store.postgres_reads import STATEMENTS, Rows
-from promptkeel.store.rows import edge_of, node_of
+from promptkeel.store.postgres_reads import STATEMENTS, Rows, subtree
+from promptkeel.store.rows import edge_of, node_of, root_of_path
 
 BUCKETS: Final = 1024
 """How many advisory locks there are for scopes and roots."""
@@ -43,58 +34,71 @@ _VALUES: Final = (
     "%(scope)s, %(label)s, %(id)s, %(source)s, %(recorded)s, %(trust)s, %(created)s, %(updated)s, %(state)s, "
     "%(properties)s, %(root)s"
 )
-_OWN_PENDING: Final = "{S}.pending WHERE xid = pg_current_xact_id() AND root = %(root)s AND id = %(id)s"
 
 WRITES: Final = {
     # Held until the commit: nobody changes it in between. The deployment's nodes are shared by every root.
     "locked node": STATEMENTS["node"] + " FOR UPDATE",
     "shared node": STATEMENTS["node"] + " FOR SHARE",
-    "insert": f"INSERT INTO {{S}}.nodes({_COLUMNS}) VALUES ({_VALUES})",
-    "update": f"UPDATE {{S}}.nodes SET ({_COLUMNS}) = ROW({_VALUES}) WHERE root = %(old_root)s AND id = %(old_id)s",
+    "insert": "INSERT INTO {S}.nodes(<COLUMNS>) VALUES (<VALUES>)",
+    "update": "UPDATE {S}.nodes SET (<COLUMNS>) = ROW(<VALUES>) WHERE root = %(old_root)s AND id = %(old_id)s",
     "testify": """
 INSERT INTO {S}.testimonies(root, id, number, kind, source, recorded_at, trust, at, properties)
 SELECT %(root)s, %(id)s, (
-  SELECT coalesce(max(number), 0) + 1 FROM {S}.testimonies WHERE root = %(root)s AND id = %(id)s
+  SELECT coalesce(max(number), 0) + 1 FROM {S}.testimonies WHERE <IDENTITY>
 ), %(kind)s, %(source)s, %(recorded)s, %(trust)s, %(at)s, %(properties)s""",
-    "delete": "DELETE FROM {S}.nodes WHERE root = %(root)s AND id = %(id)s",
+    "delete": "DELETE FROM {S}.nodes WHERE <IDENTITY>",
     # A first change that closed a version is not the one that made the node: that one was trimmed.
     "made": """
-SELECT CASE WHEN EXISTS (
-  SELECT FROM {S}.versions WHERE root = %(root)s AND id = %(id)s AND versions.number = logged.number
-) THEN 1 ELSE logged.seq END FROM (
-  SELECT seq, number FROM {S}.changes WHERE root = %(root)s AND id = %(id)s ORDER BY seq LIMIT 1
-) AS logged""",
-    "next": "SELECT last_value FROM {S}.seqs",
-    "delete versions": "DELETE FROM {S}.versions WHERE root = %(root)s AND id = %(id)s",
-    "delete testimonies": "DELETE FROM {S}.testimonies WHERE root = %(root)s AND id = %(id)s",
+SELECT CASE WHEN EXISTS (SELECT FROM {S}.versions WHERE <IDENTITY> AND versions.number = logged.number)
+  THEN 1 ELSE logged.seq END
+FROM (SELECT seq, number FROM {S}.changes WHERE <IDENTITY> ORDER BY seq LIMIT 1) AS logged""",
+    "last seq": "SELECT last_value FROM {S}.seqs",
+    "delete versions": "DELETE FROM {S}.versions WHERE <IDENTITY>",
+    "delete testimonies": "DELETE FROM {S}.testimonies WHERE <IDENTITY>",
     "delete edges": """
 DELETE FROM {S}.edges WHERE root = %(root)s AND (start = %(id)s OR (end_root = %(root)s AND "end" = %(id)s))""",
-    # Any root may have linked to a deployment's node: this one alone looks at every partition.
+    # Any root may have linked to a deployment's node: this one looks at every partition.
     "delete edges to the deployment": """DELETE FROM {S}.edges WHERE end_root = '' AND "end" = %(id)s""",
-    "scrub log": """
-UPDATE {S}.changes SET label_before = NULL, label_after = NULL WHERE root = %(root)s AND id = %(id)s
-RETURNING scope""",
-    "scrub pending": f"UPDATE {_OWN_PENDING.replace('WHERE', 'SET label_before = NULL, label_after = NULL, scrubbed = true WHERE')}",
-    # Where it once was, the log was scrubbed too: those heads move, and their floors with them.
+    "scrub log": "UPDATE {S}.changes SET label_before = NULL, label_after = NULL WHERE <IDENTITY> RETURNING scope",
+    "scrub pending": """
+UPDATE {S}.pending SET label_before = NULL, label_after = NULL, scrubbed = true
+WHERE xid = pg_current_xact_id() AND <IDENTITY> RETURNING scope""",
+    # Wherever it once was, the log was scrubbed too: those heads move, and their floors with them.
     "note scrubbed": """
 INSERT INTO {S}.pending(xid, root, scope, number, id, scrubbed)
-SELECT pg_current_xact_id(), %(root)s, scope, nextval('{S}.numbers'), %(id)s, true FROM unnest(%(scopes)s::text[]) AS scope""",
-    "receipt": """
-INSERT INTO {S}.erasures(root, id, scope, at, made, versions, edges, testimonies, state)
-VALUES (%(root)s, %(id)s, %(scope)s, %(at)s, %(made)s, %(versions)s, %(edges)s, %(testimonies)s, %(state)s)""",
+SELECT pg_current_xact_id(), %(root)s, scope, nextval('{S}.numbers'), %(id)s, true
+FROM unnest(%(scopes)s::text[]) AS scope""",
+    "note transaction": "INSERT INTO {S}.transactions(xid) VALUES (pg_current_xact_id()) ON CONFLICT DO NOTHING",
+    "put receipt": """
+INSERT INTO {S}.erasures(root, id, number, scope, at, made, ended, versions, edges, testimonies, state, request)
+VALUES (%(root)s, %(id)s, nextval('{S}.numbers'), %(scope)s, %(at)s, %(made)s, %(ended)s, %(versions)s, %(edges)s,
+%(testimonies)s, %(state)s, %(request)s)""",
+    "change receipt": """
+UPDATE {S}.erasures SET scope = %(scope)s, at = %(at)s, versions = %(versions)s, edges = %(edges)s,
+testimonies = %(testimonies)s, state = %(state)s, request = %(request)s
+WHERE <IDENTITY> AND number = (SELECT max(number) FROM {S}.erasures WHERE <IDENTITY>)""",
+    "versions below": "SELECT <NODE> FROM {S}.versions WHERE root = %(root)s AND <BELOW> ORDER BY id, number",
     "edge": """
-SELECT scope, root, start, type, end_root, "end", properties::text FROM {S}.edges
+SELECT <EDGE> FROM {S}.edges
 WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND end_root IN (%(root)s, '') AND "end" = %(end)s
 ORDER BY end_root DESC LIMIT 1""",
     "edges from": """
 SELECT "end" FROM {S}.edges WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND end_root = %(root)s""",
+    "edges into": """
+SELECT root, start FROM {S}.edges
+WHERE root = %(root)s AND end_root = %(root)s AND "end" = %(id)s AND type = %(type)s""",
+    # As for an erasure: whatever is derived from a deployment's node, in every partition.
+    "edges into the deployment": """
+SELECT root, start FROM {S}.edges WHERE end_root = '' AND "end" = %(id)s AND type = %(type)s""",
+    "all versions": "SELECT <NODE> FROM {S}.versions ORDER BY root, id, number",
     "put edge": """
 INSERT INTO {S}.edges(root, start, type, end_root, "end", scope, properties)
 VALUES (%(root)s, %(start)s, %(type)s, %(end_root)s, %(end)s, %(scope)s, %(properties)s)
 ON CONFLICT (root, start, type, end_root, "end")
 DO UPDATE SET scope = excluded.scope, properties = excluded.properties""",
     "remove edge": """
-DELETE FROM {S}.edges WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND "end" = %(end)s AND end_root = (
+DELETE FROM {S}.edges WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND "end" = %(end)s
+AND end_root = (
   SELECT max(end_root) FROM {S}.edges
   WHERE root = %(root)s AND start = %(start)s AND type = %(type)s AND "end" = %(end)s AND end_root IN (%(root)s, '')
 )""",
@@ -114,6 +118,7 @@ INSERT INTO {S}.floors AS floors(root, seq) SELECT %(root)s, max(seq) FROM trimm
 ON CONFLICT (root) DO UPDATE SET seq = greatest(floors.seq, excluded.seq)""",
 }
 """Every statement that writes, or that holds what it reads, by name."""
+WRITES.update({name: text.replace("<COLUMNS>", _COLUMNS).replace("<VALUES>", _VALUES) for name, text in WRITES.items()})
 
 
 def bucket(kind: str, path: str) -> int:
@@ -132,23 +137,6 @@ def buckets_of(operations: Sequence[Any]) -> list[int]:
             case Link(edge) if edge.type in LINEAGE:
                 found.add(bucket("lineage", edge.scope.root))
     return sorted(found)
-
-
-def roots_of(operations: Sequence[Any]) -> dict[str, int]:
-    """Under which roots operations write nodes, and how many."""
-    counted: dict[str, int] = {}
-    for operation in operations:
-        match operation:
-            case Put(node) | Remember(node):
-                root = node.scope.root
-            case Correct() | Retract() | Erase():
-                root = operation.scope.root
-            case Link(edge) | Unlink(edge):
-                root = edge.scope.root
-            case _:
-                continue
-        counted[root] = counted.get(root, 0) + 1
-    return counted
 
 
 def may_repeat(operations: Iterable[Any]) -> bool:
@@ -227,34 +215,59 @@ class PostgresTransaction:
         )
 
     def erase(self, node: MemoryNode, at: int) -> Receipt:
-        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt."""
+        """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt.
+
+        Of a node that is gone already, by raw SQL, and has left versions behind: remove those.
+        """
         key = {"root": node.scope.root, "id": node.id}
-        self._execute("delete", **key)
+        deleted = self._execute("delete", **key)
         made = self._rows.value("made", **key)
-        # The delete itself has just closed one more version.
-        versions = self._execute("delete versions", **key) - 1
+        # Where there was a row, deleting it has just closed one more version.
+        versions = self._execute("delete versions", **key) - deleted
         edges = self._execute("delete edges", **key)
         if not node.scope.root:
             edges += self._execute("delete edges to the deployment", id=node.id)
         testimonies = self._execute("delete testimonies", **key)
-        scopes = {path for (path,) in self._rows.fetch("scrub log", **key)}
-        self._execute("scrub pending", **key)
-        self._execute("note scrubbed", **key, scopes=sorted(scopes - {node.scope.path}))
+        logged = {path for (path,) in self._rows.fetch("scrub log", **key)} | {node.scope.path}
+        noted = {path for (path,) in self._rows.fetch("scrub pending", **key)}
+        self._execute("note scrubbed", **key, scopes=sorted(logged - noted))
+        self._execute("note transaction")
+        if made is None:
+            # This transaction made it too: no heads ever showed it.
+            made = self._rows.value("last seq") + 1
         receipt = Receipt(node.id, node.scope.path, at, versions, edges, testimonies)
-        self._execute(
-            "receipt",
-            **key,
-            scope=receipt.scope,
-            at=at,
-            # Where this transaction made it too, no heads ever showed it.
-            made=self._rows.value("next") + 1 if made is None else made,
-            versions=versions,
-            edges=edges,
-            testimonies=testimonies,
-            state=receipt.state,
-        )
+        self._execute("put receipt", made=made, ended=None, **_receipt_columns(receipt))
         self._count(node.scope.root)
         return receipt
+
+    def receipt(self, root: str, node_id: str) -> Receipt | None:
+        """The newest receipt of this identity."""
+        found = self._rows.fetch("receipt", root=root, id=node_id)
+        return Receipt(*found[0]) if found else None
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Keep a receipt in place of the one of this identity, if there is one."""
+        columns = _receipt_columns(receipt)
+        if not self._execute("change receipt", **columns):
+            # It comes from elsewhere: no heads of this store ever showed the node.
+            last = self._rows.value("last seq")
+            self._execute("put receipt", made=last, ended=last, **columns)
+        self._execute("note transaction")
+
+    def every_version(self, scope: TenantScope) -> Iterable[MemoryNode]:
+        """Every kept version of what is stored at a scope and below, those of a node oldest first."""
+        rows = self._rows.fetch("versions below", **subtree(scope)) if scope.path else self._rows.fetch("all versions")
+        found: dict[NodeKey, list[MemoryNode]] = {}
+        for node in (*(node_of(row) for row in rows), *self._rows.stored(scope).nodes):
+            found.setdefault((node.scope.root, node.id), []).append(node)
+        return [node for nodes in found.values() for node in nodes]
+
+    def edges_into(self, root: str, node_id: str, edge_type: str) -> Iterable[NodeKey]:
+        """The nodes at the starts of a node's incoming edges of one type."""
+        name = "edges into" if root else "edges into the deployment"
+        return [
+            (start_root, start) for start_root, start in self._rows.fetch(name, root=root, id=node_id, type=edge_type)
+        ]
 
     def edge(self, root: str, start: str, edge_type: str, end: str) -> MemoryEdge | None:
         """The edge of this identity; an end under the edge's own root comes first."""
@@ -307,6 +320,11 @@ def _columns(node: MemoryNode) -> dict[str, Any]:
         "state": node.state,
         "properties": dump_json(dict(node.own_properties)) if node.own_properties else "{}",
     }
+
+
+def _receipt_columns(receipt: Receipt) -> dict[str, Any]:
+    columns = attrs.asdict(receipt)
+    return {"root": root_of_path(receipt.scope), "id": columns.pop("node_id"), **columns}
 
 
 def is_due(written: int, limit: int) -> bool:
