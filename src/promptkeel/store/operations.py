@@ -212,7 +212,7 @@ class Transaction(Finder, Protocol):
     def erase(self, node: MemoryNode, at: int) -> Receipt:
         """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt.
 
-        Of a node that is gone already, by raw SQL, and has left versions behind: remove those.
+        Of a node that is not there: remove what raw SQL may have left of it.
         """
 
     def receipt(self, root: str, node_id: str) -> Receipt | None:

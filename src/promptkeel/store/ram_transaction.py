@@ -89,6 +89,10 @@ class RamTransaction:
     def erase(self, node: MemoryNode, at: int) -> Receipt:
         """Remove a node with its versions, testimonies and edges; scrub the log; keep the receipt."""
         state, key = self._state, (node.scope.root, node.id)
+        if key not in self._graph:
+            receipt = Receipt(node.id, node.scope.path, at)
+            self._keep(key, Erasure(receipt, 0, 0))
+            return receipt
         record = state.record_of(key)
         edges = [*self._graph.out_edges(key, keys=True), *self._graph.in_edges(key, keys=True)]
         edges = list(dict.fromkeys(edges))

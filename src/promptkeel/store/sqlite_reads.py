@@ -102,11 +102,12 @@ _STORED_EDGES_SQL: Final = """
 SELECT scope, root, start, type, end_root, end, properties FROM edges
 WHERE scope = ?1 OR (scope >= ?2 AND (?3 IS NULL OR scope < ?3)) ORDER BY scope, start, type, end"""
 _BELOW: Final = "<ROW>.scope = ?1 OR (<ROW>.scope >= ?2 AND (?3 IS NULL OR <ROW>.scope < ?3))"
-_EVERY_OLD_SQL: Final = f"""
-SELECT <NODE> FROM versions WHERE (?4 IS NULL OR root = ?4) AND (({_BELOW.replace("<ROW>", "versions")}) OR EXISTS (
-  SELECT 1 FROM nodes WHERE nodes.root = versions.root AND nodes.id = versions.id
-    AND ({_BELOW.replace("<ROW>", "nodes")})
-)) ORDER BY root, id, seq"""
+_EVERY_OLD_SQL: Final = """
+SELECT <NODE> FROM versions WHERE (?4 IS NULL OR root = ?4) AND ((<VERSION BELOW>) OR EXISTS (
+  SELECT 1 FROM nodes WHERE nodes.root = versions.root AND nodes.id = versions.id AND (<NODE BELOW>)
+)) ORDER BY root, id, seq""".replace("<VERSION BELOW>", _BELOW.replace("<ROW>", "versions")).replace(
+    "<NODE BELOW>", _BELOW.replace("<ROW>", "nodes")
+)
 _EDGES_SQL: Final = "SELECT scope, root, start, type, end_root, end, properties FROM edges WHERE "
 
 _RECEIPT_SQL: Final = "SELECT id, scope, at, versions, edges, testimonies, state, request FROM erasures"

@@ -169,7 +169,7 @@ def settle(connections: Connections) -> None:
 
 def _waiting(connection: apsw.Connection) -> list[tuple[str, str]]:
     """The receipts that a rewritten file settles: those whose text is in no table of somebody else's."""
-    rows = connection.execute("SELECT root, id, copied FROM erasures WHERE state = 'unreadable'").fetchall()
+    rows: list[Any] = connection.execute("SELECT root, id, copied FROM erasures WHERE state = 'unreadable'").fetchall()
     copies = {table for _, _, copied in rows for table in json.loads(copied)}
     held = {table for table in copies & set(_foreign_tables(connection)) if not _is_empty(connection, table)}
     return [(root, node_id) for root, node_id, copied in rows if held.isdisjoint(json.loads(copied))]

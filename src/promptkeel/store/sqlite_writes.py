@@ -33,9 +33,12 @@ _OLDEST: Final = "SELECT min(seq) FROM versions WHERE root = ? AND id = ?"
 _OF_ERASED: Final = """
 FROM changes NOT INDEXED WHERE (<ROOT>, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))
 """.replace("<ROOT>", root_of("scope"))
-_FIRST_LOGGED: Final = f"SELECT {root_of('scope')}, id, min(seq) {_OF_ERASED} GROUP BY 1, 2"
-_SCRUB_LOG: Final = f"""
-UPDATE changes SET label_before = NULL, label_after = NULL WHERE seq IN (SELECT seq {_OF_ERASED})"""
+_FIRST_LOGGED: Final = "SELECT <ROOT>, id, min(seq) <OF ERASED> GROUP BY 1, 2".replace(
+    "<ROOT>", root_of("scope")
+).replace("<OF ERASED>", _OF_ERASED)
+_SCRUB_LOG: Final = """
+UPDATE changes SET label_before = NULL, label_after = NULL WHERE seq IN (SELECT seq <OF ERASED>)
+""".replace("<OF ERASED>", _OF_ERASED)
 _KEEP_RECEIPT: Final = """
 INSERT INTO erasures(root, id, scope, at, made, ended, versions, edges, testimonies, state, request)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -118,7 +121,7 @@ class SqliteTransaction:
         self.erased.append(Erased.of(self._connection, node))
         was_there = self._delete("DELETE FROM nodes WHERE root = ? AND id = ?", key)
         self._oldest[key] = self._connection.execute(_OLDEST, key).get
-        ended: int = self._connection.execute("SELECT max(seq) FROM changes").get
+        ended: int = self._connection.execute("SELECT coalesce(max(seq), 0) FROM changes").get
         # The delete itself has just closed one more version.
         versions = self._delete("DELETE FROM versions WHERE root = ? AND id = ?", key) - was_there
         edges = self._delete("DELETE FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2)

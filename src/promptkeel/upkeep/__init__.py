@@ -1,0 +1,1 @@
+"""Keeping a store: erasing what has to be gone."""
