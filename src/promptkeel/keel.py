@@ -14,6 +14,7 @@ import attrs
 
 from promptkeel.blocks import MemoryLane, PromptBlockSpec, in_prompt_order
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError
+from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, system_clock
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import BuilderCore, Prompt
@@ -25,6 +26,8 @@ from promptkeel.store.facade import BlockingStore, Store, StoreCore
 from promptkeel.store.opening import open_engine
 from promptkeel.store.operations import LINEAGE, Correct, Outcome, Remember
 from promptkeel.text import check_text
+from promptkeel.upkeep.erasing import erase_steps, plan_steps
+from promptkeel.upkeep.erasure import EraseAll, EraseSubject, ErasurePlan, ErasureReceipt, ErasureRequest
 
 
 def _random_id() -> str:
@@ -230,6 +233,60 @@ class KeelCore:
         self.builder.resolver.clear()
         return receipt
 
+    def erase_all(
+        self, scope: TenantScope, *, label_prefix: str | None = None, below: bool = False
+    ) -> Steps[ErasureReceipt]:
+        """Remove everything at a scope, or what is in one label prefix there, with all that was kept of it.
+
+        Args:
+            scope: where; ancestors and siblings are never touched.
+            label_prefix: only nodes that are, or ever were, in this prefix.
+            below: whether everything below the scope goes too.
+        """
+        return (yield from self.carry_out(EraseAll(scope, label_prefix=label_prefix, below=below)))
+
+    def erase_subject(
+        self, scope: TenantScope, *, properties: Mapping[str, Any] | None = None, about: str | None = None
+    ) -> Steps[ErasureReceipt]:
+        """Remove all that is known of a person or a thing at a scope and below, and what was derived from it.
+
+        Args:
+            scope: where, and everything below.
+            properties: identifying values by name; one of them is enough.
+            about: the id of the node that stands for the subject.
+        """
+        request = EraseSubject(scope, properties={} if properties is None else properties, about=about)
+        return (yield from self.carry_out(request))
+
+    def plan_erasure(self, request: ErasureRequest) -> Steps[ErasurePlan]:
+        """What an ``EraseAll`` or an ``EraseSubject`` would remove; nothing is written."""
+        return (yield from plan_steps(self.store, request))
+
+    def export_erasure(self, request: ErasureRequest) -> Steps[tuple[ErasurePlan, Export]]:
+        """What an erasure would remove, and the JSON Lines of it, to be handed over before it goes."""
+        return (yield from export_request_steps(self.store, request))
+
+    def carry_out(self, request: ErasureRequest, *, expected: ErasurePlan | None = None) -> Steps[ErasureReceipt]:
+        """Remove what an ``EraseAll`` or an ``EraseSubject`` asks for; the receipt holds no text.
+
+        Raises:
+            ConflictError: something else than ``expected`` would go now; nothing was erased.
+        """
+        receipt = yield from erase_steps(self.store, request, expected=expected)
+        self.builder.resolver.clear()
+        return receipt
+
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+        return (yield from self.store.receipts(scope, below=below))
+
+    def settle_receipts(self) -> Steps[None]:
+        """Rewrite the store so that no byte of what was erased is left, and note it on the receipts.
+
+        A receipt stays ``unreadable`` while somebody reads an older state, and on a store in memory.
+        """
+        yield from self.store.settle_receipts()
+
     def link(self, scope: TenantScope, start: str, type: str, end: str) -> Steps[MemoryEdge]:  # noqa: A002
         """Add a typed edge from one node to another, as ``derived_from`` or ``about``."""
         return (yield from self.store.link(MemoryEdge(scope=scope, start=start, type=type, end=end)))
@@ -373,6 +430,13 @@ class Keel(KeelFacade):
     correct = as_async(KeelCore.correct)
     retract = as_async(KeelCore.retract)
     erase = as_async(KeelCore.erase)
+    erase_all = as_async(KeelCore.erase_all)
+    erase_subject = as_async(KeelCore.erase_subject)
+    plan_erasure = as_async(KeelCore.plan_erasure)
+    export_erasure = as_async(KeelCore.export_erasure)
+    carry_out = as_async(KeelCore.carry_out)
+    receipts = as_async(KeelCore.receipts)
+    settle_receipts = as_async(KeelCore.settle_receipts)
     link = as_async(KeelCore.link)
     facts = as_async(KeelCore.facts)
     resolve = as_async(KeelCore.resolve)

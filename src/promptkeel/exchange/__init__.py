@@ -5,7 +5,7 @@ Parsing and spelling lines is pure (``jsonl``, ``mcp``), and so is what a line m
 """
 
 from promptkeel.exchange.entries import Connection, Entry, Statement
-from promptkeel.exchange.exporting import Export, export_steps
+from promptkeel.exchange.exporting import Export, export_request_steps, export_steps
 from promptkeel.exchange.files import replace_file
 from promptkeel.exchange.importing import ImportReport, ImportSettings, Rejected, import_steps
 from promptkeel.exchange.jsonl import JsonLines
@@ -21,6 +21,7 @@ __all__ = [
     "KnowledgeGraph",
     "Rejected",
     "Statement",
+    "export_request_steps",
     "export_steps",
     "import_steps",
     "replace_file",

@@ -14,6 +14,8 @@ from promptkeel.scope import TenantScope
 from promptkeel.steps import Steps
 from promptkeel.store.base import Stored
 from promptkeel.store.facade import StoreCore
+from promptkeel.upkeep.erasing import plan_steps
+from promptkeel.upkeep.erasure import ErasurePlan, ErasureRequest
 
 Format = Literal["jsonl", "mcp"]
 
@@ -84,3 +86,20 @@ def jsonl_export(stored: Stored, *, everything: bool = False) -> Export:
     ]
     lines = (*map(statement_line, nodes), *map(edge_line, edges))
     return Export(lines, len(nodes), len(edges))
+
+
+def export_request_steps(store: StoreCore, request: ErasureRequest) -> Steps[tuple[ErasurePlan, Export]]:
+    """What an erasure would take, and the JSON Lines of all of it, to be handed over before it goes.
+
+    Given to the erasure as what is expected, the plan refuses it where anything has changed since. Old versions are
+    not exported: they are what was corrected.
+    """
+    plan = yield from plan_steps(store, request)
+    taken = {each.key for each in plan.found}
+    stored = yield from store.stored(request.scope)
+    edges = tuple(
+        edge
+        for edge in stored.edges
+        if any((root, end) in taken for root in (edge.scope.root, "") for end in (edge.start, edge.end))
+    )
+    return plan, jsonl_export(Stored(tuple(each.node for each in plan.found), edges), everything=True)

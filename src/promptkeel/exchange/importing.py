@@ -96,6 +96,7 @@ class ImportSettings:
         name: what the stream is called; an interrupted import is resumed under the same name.
         chunk: commit after as many lines; None is one transaction for all.
         replace: whether a line overwrites a node or an edge that says something else.
+        force_erased: whether a line brings a node back that was erased.
         strict: whether one refused line refuses them all.
         dry_run: say what would be done, and do nothing.
         on_rejected: called with each refused line.
@@ -105,6 +106,7 @@ class ImportSettings:
     name: str = "-"
     chunk: int | None = None
     replace: bool = False
+    force_erased: bool = False
     strict: bool = False
     dry_run: bool = False
     on_rejected: Callable[[Rejected], object] = _ignore
@@ -166,9 +168,8 @@ class _Importing:
         self._waiting: list[Line] = []
         self._first: list[Rejected] = []
         # What was taken in another way has to be taken again.
-        self._how = hashlib.sha256(repr((line_format, settings.replace)).encode(errors="surrogatepass")).hexdigest()[
-            :16
-        ]
+        how = (line_format, settings.replace, settings.force_erased)
+        self._how = hashlib.sha256(repr(how).encode(errors="surrogatepass")).hexdigest()[:16]
         self._resumed = 0
         self._again: frozenset[int] = frozenset()
         self._marked = False
@@ -215,7 +216,15 @@ class _Importing:
     def _take_line(self, transaction: Transaction, line: Line, now: int, *, waits: bool = True) -> None:
         try:
             entries = self._format.parse(line.decode())
-            self._counts.update(take(transaction, entries, now, replace=self._settings.replace))
+            self._counts.update(
+                take(
+                    transaction,
+                    entries,
+                    now,
+                    replace=self._settings.replace,
+                    force_erased=self._settings.force_erased,
+                )
+            )
         except MissingEndError as error:
             if waits:
                 self._waiting.append(line)

@@ -24,8 +24,22 @@ class MissingEndError(ExchangeError):
     """An edge's end is not there, or not yet; nothing of its line was written."""
 
 
-def take(transaction: Transaction, entries: Sequence[Entry], now: int, *, replace: bool = False) -> list[Kind]:
+def take(
+    transaction: Transaction,
+    entries: Sequence[Entry],
+    now: int,
+    *,
+    replace: bool = False,
+    force_erased: bool = False,
+) -> list[Kind]:
     """Take everything that one line says, or none of it; what became of each.
+
+    Args:
+        transaction: what the store offers.
+        entries: what the line says.
+        now: the present instant.
+        replace: whether content that is there is overwritten.
+        force_erased: whether a node comes back whose id was erased.
 
     Raises:
         ExchangeError: says why the line is refused; nothing of it was written.
@@ -34,7 +48,7 @@ def take(transaction: Transaction, entries: Sequence[Entry], now: int, *, replac
     plans: list[Plan] = []
     for entry in entries:
         if isinstance(entry, Statement):
-            plans.append(_plan_statement(transaction, entry, replace=replace))
+            plans.append(_plan_statement(transaction, entry, replace=replace, force_erased=force_erased))
         else:
             plans.append(_plan_connection(transaction, entry, replace=replace))
     return [_carry_out(transaction, plan, now) for plan in plans]
@@ -52,17 +66,18 @@ def _carry_out(transaction: Transaction, plan: Plan, now: int) -> Kind:
         raise MissingEndError(str(error)) from None
 
 
-def _plan_statement(transaction: Transaction, statement: Statement, *, replace: bool) -> Plan:
+def _plan_statement(transaction: Transaction, statement: Statement, *, replace: bool, force_erased: bool) -> Plan:
     node = statement.node
     current = transaction.find(node.scope.root, node.id)
     if not statement.identified:
         current = transaction.find_live(node.scope, node.label) or current
     if current is None:
-        if transaction.is_erased(node.scope.root, node.id):
+        if not force_erased and transaction.is_erased(node.scope.root, node.id):
             raise ExchangeError(
-                f"node {node.id!r} was erased and its id is not handed out again; give the line an id of its own"
+                f"node {node.id!r} was erased and does not come back by itself; give the line an id of its own, or "
+                "--force-erased brings it back"
             )
-        return "inserted", Put(node)
+        return "inserted", Put(node, force_erased=force_erased)
     if statement.identified:
         return _plan_known(transaction, node, current, replace=replace)
     return _plan_repeated(transaction, node, current, replace=replace)
