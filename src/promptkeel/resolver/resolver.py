@@ -27,20 +27,20 @@ from promptkeel.resolver.flights import Flights
 from promptkeel.resolver.states import (
     Fresh,
     KeptLanes,
-    Missing,
     Moved,
-    Touched,
     after_heads,
     after_probe,
     caught_up,
     changed_positions,
     is_inline,
+    is_untouched,
     newer,
+    requests_since,
 )
 from promptkeel.resolver.values import Action, BlockEvent, Observer, Resolution, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Obtain, Steps, as_async, as_blocking
-from promptkeel.store.base import HEADS, CatchUp, Engine, Heads, LaneRequest, LaneUpdate, fence_id
+from promptkeel.store.base import HEADS, CatchUp, Engine, LaneRequest, LaneUpdate, fence_id
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """The default bound of rendered text that is kept."""
@@ -124,6 +124,8 @@ class ResolverCore:
         self._static = tuple(
             authored(spec.source.text) if isinstance(spec.source, StaticSource) else None for spec in self._source_specs
         )
+        texts = [text for text in self._static if text is not None]
+        self._all_static = tuple(texts) if len(texts) == len(self._static) else ()
         self._has_computed = any(isinstance(spec.source, ComputedSource) for spec in self._source_specs)
         self._files = tuple(position for position, reader in enumerate(self._readers) if reader is not None)
         self._tickets = itertools.count(1)
@@ -167,7 +169,7 @@ class ResolverCore:
             if isinstance(found, Resolution):
                 return found
             seen = found
-        sources = yield from self._read_sources(scope)
+        sources = self._all_static or (yield from self._read_sources(scope))
         if self._engine is not None and self._lane_specs:
             try:
                 lanes = yield from self._read_lanes(self._engine, scope, seen)
@@ -234,33 +236,56 @@ class ResolverCore:
         if token is _UNPROBED and engine.is_local:
             self.counters.probes += 1
             token = engine.probe()
-        state: Fresh | Moved | Missing | Touched = after_probe(before, token, self._prefixes)
+        state = after_probe(before, token, self._prefixes)
         if isinstance(state, Fresh):
             return state.kept
         self.counters.head_reads += 1
-        heads: Heads = engine.heads(scope) if engine.is_local else (yield Call(engine.heads, scope))
+        if isinstance(state, Moved) and engine.is_local:
+            # One short read tells both whether heads have moved and, mostly, that no lane was touched.
+            update = engine.tail(scope, requests_since(state.kept, self._prefixes))
+            if update is not None:
+                return (yield from self._settle(scope, state.kept, update, ticket, token))
+        heads = engine.heads(scope) if engine.is_local else (yield Call(engine.heads, scope))
         if isinstance(state, Moved):
-            state = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
-            if isinstance(state, Fresh):
-                return state.kept
-        requests = state.requests
-        is_short = isinstance(state, Touched) and engine.is_local
+            now = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
+            if isinstance(now, Fresh):
+                return now.kept
+            requests = now.requests
+        else:
+            requests = state.requests
+        work = self._read_again(engine, scope, before, requests, ticket, token)
+        return (yield from self._flights.join((scope.path, heads), lambda: work))
 
-        def work() -> Steps[KeptLanes]:
-            if is_short:
-                self.counters.deltas += 1
-                update = engine.tail(scope, requests)
-                if update is not None:
-                    lanes = self._caught_up(before, update, scope)
-                    arguments = (scope, before, update, lanes, ticket, token)
-                    if is_inline(lanes, changed_positions(before, lanes)):
-                        return self._keep(*arguments)
-                    rendered: KeptLanes = yield Call(self._keep, *arguments)
-                    return rendered
-            found: KeptLanes = yield Call(self._read_in_worker, engine, scope, before, requests, ticket, token)
-            return found
+    def _settle(
+        self, scope: TenantScope, kept: KeptLanes, update: CatchUp, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
+        if is_untouched(update):
+            return KeptLanes(ticket, token, update.heads, kept.lanes, kept.rendered)
+        self.counters.deltas += 1
+        work = self._follow(scope, kept, update, ticket, token)
+        return (yield from self._flights.join((scope.path, update.heads), lambda: work))
 
-        return (yield from self._flights.join((scope.path, heads), work))
+    def _read_again(
+        self,
+        engine: Engine,
+        scope: TenantScope,
+        before: KeptLanes | None,
+        requests: tuple[LaneRequest, ...],
+        ticket: int,
+        token: object,
+    ) -> Steps[KeptLanes]:
+        found: KeptLanes = yield Call(self._read_in_worker, engine, scope, before, requests, ticket, token)
+        return found
+
+    def _follow(
+        self, scope: TenantScope, before: KeptLanes, update: CatchUp, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
+        lanes = self._caught_up(before, update, scope)
+        arguments = (scope, before, update, lanes, ticket, token)
+        if is_inline(lanes, changed_positions(before, lanes)):
+            return self._keep(*arguments)
+        rendered: KeptLanes = yield Call(self._keep, *arguments)
+        return rendered
 
     def _read_in_worker(
         self,

@@ -2,12 +2,14 @@
 
 Each function looks at values that the driver has read and names the next state; none reads anything itself.
 
-    probe ──equal token──────────────▶ Fresh
-      │ moved                            ▲
-      ├──heads──equal─▶ Untouched ───────┤ (stamped anew)
-      │          moved ▶ Touched ─delta──┤ no lane changed
-      │                    │  too long   └ some changed ▶ rendered anew
-      └──nothing kept──────┴─────────────▶ Missing ──read whole──▶ Fresh
+    probe ──equal token─────────────────▶ Fresh
+      │ moved                               ▲
+      ├──short read──no lane touched────────┤ (stamped anew)
+      │    │    └────some touched──followed─┤ changed blocks rendered anew
+      │    └ not short                      │
+      ├──heads──equal───────────────────────┤ (stamped anew)
+      │          moved ▶ Touched ──read─────┤
+      └──nothing kept──▶ Missing ──read whole─▶ Fresh
 """
 
 from __future__ import annotations
@@ -94,7 +96,17 @@ def after_heads(
     """The state once the heads have been compared."""
     if kept.heads == heads:
         return Fresh(KeptLanes(ticket, token, kept.heads, kept.lanes, kept.rendered))
-    return Touched(kept, tuple(LaneRequest(prefix, kept.heads) for prefix in prefixes))
+    return Touched(kept, requests_since(kept, prefixes))
+
+
+def requests_since(kept: KeptLanes, prefixes: tuple[str, ...]) -> tuple[LaneRequest, ...]:
+    """What to ask of the store to bring what is kept up to date."""
+    return tuple([LaneRequest(prefix, kept.heads) for prefix in prefixes])
+
+
+def is_untouched(update: CatchUp) -> bool:
+    """Whether what changed concerns none of the lanes."""
+    return not any(change.touched or change.whole for change in update.lanes)
 
 
 def caught_up(lanes: tuple[Lane | None, ...], update: CatchUp, build: LaneBuilder) -> tuple[Lane, ...]:

@@ -111,9 +111,12 @@ class SqliteEngine:
 
     def tail(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp | None:
         """As ``catch_up`` where at most a few changes say it all; else None."""
-        if any(request.since is None for request in requests):
+        if not requests or any(request.since is None for request in requests):
             return None
         with self._connections.short() as connection:
+            untouched = glance(connection, scope, requests, SHORT_LOG)
+            if untouched is not None:
+                return untouched
             connection.execute("BEGIN")
             try:
                 return Rows(connection).catch_up(scope, requests, short=True)
@@ -197,23 +200,23 @@ class SqliteEngine:
             now = self._clock()
             transaction = SqliteTransaction(connection)
             outcomes = tuple(perform(transaction, operation, now) for operation in operations)
+            transaction.finish()
             trim(connection, self._log_limit)
             erased.extend(transaction.erased)
             return outcomes
-            transaction.finish()
 
         outcomes = self._connections.transact(work, keep=not dry_run)
         if erased and not dry_run and scrub(self._connections, erased):
             return tuple(_scrubbed(outcome) for outcome in outcomes)
         return outcomes
 
-    def close(self) -> None:
-        """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
-        self._connections.close()
     def settle_receipts(self) -> None:
         """Rewrite the file so that no byte of an erased node is left, and note it on the receipts."""
         settle(self._connections)
 
+    def close(self) -> None:
+        """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
+        self._connections.close()
 
 
 def _scrubbed(outcome: Outcome) -> Outcome:

@@ -1,0 +1,82 @@
+"""One statement that says whether a commit touched any of a scope's lanes.
+
+Most commits touch none of the lanes that a prompt shows. What tells it, heads, floors, nonces and the end of the log,
+is read in a single SELECT, which is one point in time without a transaction. Where a lane was touched, or the end of
+the log is too long for a short read, the answer is None and the caller reads in full.
+
+Heads are read at one point in time and the log is numbered in the order of commits: whatever changed since then, at any
+level, has a greater number than the newest of those heads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+
+from promptkeel.scope import TenantScope
+from promptkeel.store.base import CatchUp, Head, Heads, LaneRequest, LaneUpdate
+from promptkeel.store.history import check_chain, tells_difference
+
+_HEAD, _ENDS, _KNOWN, _ENTRY = range(4)
+_UNTOUCHED: Final = LaneUpdate([])
+
+# Where no head has moved, the log is not looked at: it may have grown long since this scope last changed.
+GLANCE_SQL: Final = """
+SELECT 0, scope, seq, nonce, NULL, NULL FROM heads WHERE scope IN (<LEVELS>)
+UNION ALL
+SELECT 1, NULL, (SELECT value FROM meta WHERE key = 'delta_floor'), (SELECT max(seq) FROM changes), NULL, NULL
+UNION ALL
+SELECT 2, scope, seq, nonce, NULL, NULL FROM changes NOT INDEXED WHERE seq IN (<LEVELS>)
+UNION ALL
+SELECT 3, scope, seq, NULL, label_before, label_after FROM changes NOT INDEXED
+WHERE seq > ? AND seq <= ? AND scope IN (<LEVELS>)
+AND EXISTS (SELECT 1 FROM heads WHERE scope IN (<LEVELS>) AND seq > ?)
+"""
+
+
+@functools.cache
+def glance_statement(levels: int) -> str:
+    """The statement for a chain of so many levels."""
+    return GLANCE_SQL.replace("<LEVELS>", ", ".join("?" * levels))
+
+
+def glance(
+    connection: apsw.Connection, scope: TenantScope, requests: Sequence[LaneRequest], longest: int
+) -> CatchUp | None:
+    """The present heads, where none of the lanes was touched since they were read; else None.
+
+    Args:
+        connection: in no transaction.
+        scope: whose lanes.
+        requests: the lanes, all read at the same heads.
+        longest: how much of the log may be looked at.
+    """
+    since = requests[0].since
+    if since is None or any(request.since is not since for request in requests):
+        return None
+    check_chain(scope, since)
+    chain, newest = scope.chain, since.seq
+    known = tuple(head.seq for head in since.levels)
+    arguments = (*chain, *known, newest, newest + longest, *chain, *chain, newest)
+    try:
+        rows: list[Any] = connection.execute(glance_statement(len(chain)), arguments).fetchall()
+    except UnicodeDecodeError:
+        return None
+    read: tuple[list[Any], ...] = ([], [], [], [])
+    for row in rows:
+        read[row[0]].append(row)
+    heads = {row[1]: Head(*row[1:4]) for row in read[_HEAD]}
+    present = Heads(tuple([heads.get(path) or Head(path) for path in chain]))
+    if present != since:
+        ((_, _, floor, end, _, _),) = read[_ENDS]
+        nonces = {(row[1], row[2]): row[3] for row in read[_KNOWN]}
+        if end - newest > longest or not tells_difference(since, present, floor, lambda *key: nonces.get(key)):
+            return None
+        prefixes = tuple([request.prefix for request in requests])
+        for row in read[_ENTRY]:
+            if (row[4] or "").startswith(prefixes) or (row[5] or "").startswith(prefixes):
+                return None
+    return CatchUp(present, (_UNTOUCHED,) * len(requests))
