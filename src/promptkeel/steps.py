@@ -8,8 +8,11 @@ the generator; what it raises is thrown in, cancellation included, so that ``fin
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, final
@@ -113,6 +116,17 @@ class Wait(Step):
         self.signal = signal
 
 
+@final
+class Pause(Step):
+    """Wait until a signal is set, by any thread, or until some seconds have passed; answers whether it was set."""
+
+    __slots__ = ("seconds", "signal")
+
+    def __init__(self, seconds: float, signal: Signal) -> None:
+        self.seconds = seconds
+        self.signal = signal
+
+
 async def drive(steps: Steps[T]) -> T:
     """Do the steps on the running event loop; blocking calls go to worker threads."""
     try:
@@ -140,11 +154,34 @@ async def _perform(step: Step) -> Any:
         event = anyio.Event()
         step.signal.on_set(event.set)
         return await event.wait()
+    if isinstance(step, Pause):
+        event = anyio.Event()
+        step.signal.on_set(_from_any_thread(event.set))
+        with anyio.move_on_after(step.seconds):
+            await event.wait()
+        return event.is_set()
     if isinstance(step, Together):
         return await _perform_together(step.branches)
     if isinstance(step, Where):
         return anyio.lowlevel.current_token()
     raise TypeError(f"no driver for {step!r}")
+
+
+def _from_any_thread(callback: Callable[[], object]) -> Callable[[], None]:
+    """The callback, to be called from whatever thread, run by the running event loop; dropped where that has ended."""
+    schedule: Callable[[Callable[[], object]], object]
+    ended: type[RuntimeError]
+    try:
+        trio = sys.modules["trio"]
+        schedule, ended = trio.lowlevel.current_trio_token().run_sync_soon, trio.RunFinishedError
+    except (KeyError, RuntimeError):
+        schedule, ended = asyncio.get_running_loop().call_soon_threadsafe, RuntimeError
+
+    def call() -> None:
+        with contextlib.suppress(ended):
+            schedule(callback)
+
+    return call
 
 
 async def _perform_together(branches: Sequence[Steps[Any]]) -> list[Any]:
@@ -203,6 +240,10 @@ def _perform_blocking(step: Step) -> Any:
         event = threading.Event()
         step.signal.on_set(event.set)
         return event.wait()
+    if isinstance(step, Pause):
+        event = threading.Event()
+        step.signal.on_set(event.set)
+        return event.wait(step.seconds)
     if isinstance(step, Together):
         return [drive_blocking(branch) for branch in step.branches]
     if isinstance(step, Where):

@@ -386,7 +386,7 @@ def test_the_secret_is_the_stores_own(engine: Any) -> None:
 
 def test_a_store_says_what_it_is(store: Any, backend: str) -> None:
     assert store.url.startswith(f"{backend}:")
-    assert store.capabilities == {"heads", "history"}
+    assert store.capabilities == {"heads", "history", "watch"}
 
 
 def test_a_store_is_what_the_protocol_names(engine: Any) -> None:

@@ -251,6 +251,7 @@ class Stored:
 
 HEADS: Final = "heads"
 HISTORY: Final = "history"
+WATCH: Final = "watch"
 
 
 @runtime_checkable

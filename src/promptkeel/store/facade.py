@@ -6,7 +6,7 @@ Short reads run inline, also on an event loop; scans and writes go to worker thr
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import ParamSpec, Self, TypeVar, final
 
@@ -15,6 +15,7 @@ from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps, as_async, as_blocking
 from promptkeel.store.base import (
+    WATCH,
     Changes,
     Direction,
     Engine,
@@ -27,6 +28,7 @@ from promptkeel.store.base import (
     Stored,
 )
 from promptkeel.store.operations import Erase, Link, Operation, Outcome, Put, Retract, Unlink
+from promptkeel.store.watching import WATCH_INTERVAL, BlockingLaneWatch, LaneWatch, wake
 from promptkeel.text import check_text
 
 P = ParamSpec("P")
@@ -69,6 +71,7 @@ class StoreCore:
     def apply(self, operations: Sequence[Operation], *, dry_run: bool = False) -> Steps[tuple[Outcome, ...]]:
         """Perform all operations in one transaction, or none; with ``dry_run``, say what they would do."""
         outcomes: tuple[Outcome, ...] = yield Call(lambda: self.engine.apply(operations, dry_run=dry_run))
+        wake(self.engine)
         return outcomes
 
     def put(self, node: MemoryNode, *, expected: MemoryNode | str | None = None) -> Steps[MemoryNode]:
@@ -169,9 +172,6 @@ class StoreCore:
         found: list[Receipt] = yield Call(lambda: self.engine.receipts(scope, below=below))
         return found
 
-    def close(self) -> Steps[None]:
-        """Release everything. Closing again does nothing."""
-        yield Call(self.engine.close)
     def settle_receipts(self) -> Steps[None]:
         """Rewrite what is stored so that no byte of an erased node is left, and note it on the receipts.
 
@@ -179,6 +179,9 @@ class StoreCore:
         """
         yield Call(self.engine.settle_receipts)
 
+    def close(self) -> Steps[None]:
+        """Release everything. Closing again does nothing."""
+        yield Call(self.engine.close)
 
 
 def _node(outcome: Outcome) -> MemoryNode:
@@ -225,8 +228,8 @@ class _StoreFacade:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What this kind of store has beyond a scan: ``heads``, ``history``."""
-        return self.core.engine.capabilities
+        """What this kind of store has beyond a scan: ``heads``, ``history``, ``watch``."""
+        return self.core.engine.capabilities | {WATCH}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -251,10 +254,24 @@ class Store(_StoreFacade):
     history = as_async(StoreCore.history)
     stored = as_async(StoreCore.stored)
     receipts = as_async(StoreCore.receipts)
+    settle_receipts = as_async(StoreCore.settle_receipts)
     close = as_async(StoreCore.close)
 
+    def watch(
+        self,
+        scope: TenantScope,
+        label_prefix: str,
+        *,
+        profile_fields: Collection[str] = frozenset(),
+        interval: float = WATCH_INTERVAL,
+    ) -> LaneWatch:
+        """The lane's revision now, and again whenever it has moved, for ``async for``.
+
+        What other processes write is looked for every ``interval`` seconds; this one's writes are told at once.
+        """
+        return LaneWatch(self.core.engine, scope, label_prefix, profile_fields=profile_fields, interval=interval)
+
     @asynccontextmanager
-    settle_receipts = as_async(StoreCore.settle_receipts)
     async def snapshot(self) -> AsyncIterator[StoreSnapshot]:
         """A consistent view for several scans, at one point in time."""
         from anyio import CancelScope, to_thread
@@ -304,7 +321,21 @@ class BlockingStore(_StoreFacade):
     history = as_blocking(StoreCore.history)
     stored = as_blocking(StoreCore.stored)
     receipts = as_blocking(StoreCore.receipts)
+    settle_receipts = as_blocking(StoreCore.settle_receipts)
     close = as_blocking(StoreCore.close)
+
+    def watch(
+        self,
+        scope: TenantScope,
+        label_prefix: str,
+        *,
+        profile_fields: Collection[str] = frozenset(),
+        interval: float = WATCH_INTERVAL,
+    ) -> BlockingLaneWatch:
+        """The lane's revision now, and again whenever it has moved, until ``stop``; arguments as on ``Store``."""
+        return BlockingLaneWatch(
+            self.core.engine, scope, label_prefix, profile_fields=profile_fields, interval=interval
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[BlockingSnapshot]:
@@ -322,7 +353,6 @@ class BlockingStore(_StoreFacade):
         self.close()
 
 
-    settle_receipts = as_blocking(StoreCore.settle_receipts)
 @final
 class BlockingSnapshot:
     """A frozen view of a store, blocking."""
