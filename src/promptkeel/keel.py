@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, final
 
 import attrs
 
 from promptkeel.blocks import MemoryLane, PromptBlockSpec, in_prompt_order
-from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError
+from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError, StoreError
 from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, system_clock
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
@@ -67,10 +67,8 @@ class KeelCore:
         observe: Callable[[BlockEvent], object] | None,
         options: Mapping[str, Any],
     ) -> None:
-        if isinstance(blocks, str):
-            raise InvalidDeclarationError(
-                "must be a list of PromptBlockSpec; reading them from a file is not there yet", field="blocks"
-            )
+        if isinstance(blocks, str) or not isinstance(blocks, Iterable):
+            raise InvalidDeclarationError("must be a list of PromptBlockSpec", field="blocks")
         self.url = url
         self.specs = in_prompt_order(tuple(blocks))
         self._clock = clock
@@ -84,7 +82,13 @@ class KeelCore:
     # -- life
 
     def start(self) -> Steps[None]:
-        """Open the store."""
+        """Open the store.
+
+        Raises:
+            StoreError: it is open already.
+        """
+        if self._store is not None:
+            raise StoreError(f"{self.url} is open already; open another keel")
         engine = yield Call(lambda: open_engine(self.url, clock=self._clock, **self._options))
         try:
             store = Store(engine)

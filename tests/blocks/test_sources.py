@@ -23,7 +23,16 @@ LATER = 4_000_000_000.0
         lambda: StaticSource("\ud800"),
         lambda: StaticSource(7),
         lambda: FileSource("x", max_bytes=0),
+        lambda: FileSource("x", max_bytes="many"),
         lambda: FileSource("x", encoding="no-such"),
+        lambda: FileSource("x", encoding="undefined"),
+        lambda: FileSource("x", encoding="rot13"),
+        lambda: FileSource("x", encoding="a\0b"),
+        lambda: FileSource("x", encoding=None),
+        lambda: FileSource("a\0b"),
+        lambda: FileSource(""),
+        lambda: FileSource(7),
+        lambda: MemoryLane("SOUL:", 7),
         lambda: ComputedSource("not callable"),
         lambda: MemoryLane(""),
         lambda: MemoryLane("SOUL:", profile_fields="role"),
@@ -91,6 +100,12 @@ def test_equal_content_read_again_is_the_same_revision_object(rules):
 def test_a_byte_order_mark_is_left_out(rules):
     rules.write_bytes(b"\xef\xbb\xbfBe brief.")
     assert FileReader(FileSource(rules)).read().content == "Be brief."
+
+
+def test_a_codec_that_fails_in_its_own_way_is_an_error_of_the_source(rules):
+    rules.write_text("ordinary text \u00e9")
+    with pytest.raises(SourceUnavailableError, match="is not punycode"):
+        FileReader(FileSource(rules, encoding="punycode")).read()
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,20 @@ def test_a_closed_keel_says_so(url):
         keel.prompt(ADA)
 
 
+def test_a_keel_that_is_open_is_not_opened_again(keel):
+    with pytest.raises(pk.StoreError, match="open already"):
+        keel.__enter__()
+    assert "prefers tea" in keel.prompt(ADA).text
+
+
+def test_what_a_prompt_hands_out_cannot_be_changed(keel):
+    prompt = keel.prompt(ADA)
+    with pytest.raises(TypeError):
+        prompt.block_tokens["USER_PROFILE"] = 0
+    with pytest.raises(AttributeError):
+        prompt.block("USER_PROFILE").rendered = None
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_fifty_cold_calls_at_once_read_once_and_render_each_block_once(url, backend):
     async def main():

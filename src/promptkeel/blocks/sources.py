@@ -64,6 +64,8 @@ class StaticSource:
 
 
 def _absolute(path: Path | str) -> Path:
+    if not isinstance(path, str | Path) or not str(path) or refused_character(str(path)):
+        raise InvalidDeclarationError(f"{path!r} cannot be the path of a file", field="path")
     return Path(path).absolute()
 
 
@@ -71,6 +73,8 @@ def _absolute(path: Path | str) -> Path:
 @attrs.frozen(order=False)
 class FileSource:
     """The text of a file, looked at on every resolve and read again when it may have changed.
+
+    What tells is the file's identity, size and times: a write through a memory map counts from when the system stamps it.
 
     Attributes:
         path: the file; made absolute at construction.
@@ -83,12 +87,14 @@ class FileSource:
     encoding: str = attrs.field(default="utf-8", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if self.max_bytes < 1:
-            raise InvalidDeclarationError("must be at least 1", field="max_bytes")
+        if type(self.max_bytes) is not int or self.max_bytes < 1:
+            raise InvalidDeclarationError("must be a whole number of at least 1", field="max_bytes")
         try:
-            "".encode(self.encoding)
-        except LookupError:
-            raise InvalidDeclarationError(f"{self.encoding!r} is no encoding", field="encoding") from None
+            is_text = isinstance("a".encode(self.encoding).decode(self.encoding), str)
+        except (LookupError, TypeError, ValueError):
+            is_text = False
+        if not is_text:
+            raise InvalidDeclarationError(f"{self.encoding!r} is no text encoding", field="encoding")
 
 
 @final
@@ -109,8 +115,8 @@ class ComputedSource:
 
 
 def _fields(given: Iterable[str]) -> frozenset[str]:
-    if isinstance(given, str):
-        raise InvalidDeclarationError("must be a set of names, not one text", field="profile_fields")
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidDeclarationError("must be a set of names", field="profile_fields")
     return frozenset(given)
 
 
@@ -227,9 +233,10 @@ class FileReader:
             raise _ChangedMeanwhileError(f"{path} changed while it was read; replace files by rename")
         try:
             text = content.decode(self._source.encoding).removeprefix("\ufeff")
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
+            place = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
             raise SourceUnavailableError(
-                f"{path} is not {self._source.encoding} at byte {error.start}; save it in that encoding"
+                f"{path} is not {self._source.encoding}{place}; save it in that encoding"
             ) from None
         found = refused_character(text)
         if found:

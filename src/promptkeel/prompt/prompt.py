@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final, final
 
 import attrs
@@ -70,9 +72,9 @@ class Prompt:
         return self.counter(self.text)
 
     @cached_property
-    def block_tokens(self) -> dict[str, int]:
+    def block_tokens(self) -> Mapping[str, int]:
         """The tokens of each block by its name."""
-        return {block.name: self.counter(block.text) for block in self.blocks}
+        return MappingProxyType({block.name: self.counter(block.text) for block in self.blocks})
 
     def block(self, name: str) -> ResolvedBlock:
         """The block of this name.
