@@ -67,7 +67,8 @@ class KeelCore:
         observe: Callable[[BlockEvent], object] | None,
         options: Mapping[str, Any],
     ) -> None:
-        if isinstance(blocks, str) or not isinstance(blocks, Iterable):
+        given: object = blocks
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise InvalidDeclarationError("must be a list of PromptBlockSpec", field="blocks")
         self.url = url
         self.specs = in_prompt_order(tuple(blocks))

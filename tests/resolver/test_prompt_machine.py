@@ -154,6 +154,7 @@ class PromptMachine(RuleBasedStateMachine):
         for name, prefix in PREFIXES.items():
             facts = [(fact.value, fact.source, fact.recorded) for fact in prompt.block(name).facts]
             assert facts == self.expected(scope, prefix)
+            assert prompt.block(name).facts == cold.block(name).facts, "node ids too"
         last = self.last.get(scope.path)
         if last is not None and last.heads == prompt.heads:
             assert last.text == prompt.text, "equal heads, equal prompt"

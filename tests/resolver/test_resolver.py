@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import anyio
@@ -117,6 +119,37 @@ def test_a_correction_that_no_declared_field_would_show_is_refused_and_names_the
     assert keel.get(ADA, node.id) == node
 
 
+def test_another_time_of_the_same_day_moves_the_facts_and_no_byte(keel):
+    node = keel.remember(ADA, "likes walking", block="USER_PROFILE", recorded_at="2026-05-09T10:00Z")
+    first = keel.prompt(ADA)
+    keel.correct(ADA, node.id, text="likes walking", recorded_at="2026-05-09T11:00Z")
+    again = keel.prompt(ADA)
+    assert again.text is first.text
+    assert again.block("USER_PROFILE").revision_id != first.block("USER_PROFILE").revision_id
+    (fact,) = [fact for fact in keel.facts(ADA) if fact.node_id == node.id]
+    assert fact.recorded == keel.get(ADA, node.id).recorded
+
+
+def test_an_equal_statement_of_another_node_is_named_by_that_node(keel):
+    node = keel.remember(ADA, "likes walking", block="USER_PROFILE", recorded_at="2026-05-02")
+    keel.prompt(ADA)
+    keel.retract(ADA, node.id)
+    other = keel.remember(ADA, "likes walking", block="USER_PROFILE", recorded_at="2026-05-02")
+    assert other.id != node.id
+    assert other.id in {fact.node_id for fact in keel.prompt(ADA).block("USER_PROFILE").facts}
+
+
+def test_what_a_limit_left_out_names_the_present_node(url):
+    spec = pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"), policy=pk.RenderPolicy(max_facts=1))
+    with blocking.open(url, blocks=[spec]) as keel:
+        old = keel.remember(ADA, "old", block="USER_PROFILE", recorded_at="2026-05-01")
+        keel.remember(ADA, "new", block="USER_PROFILE", recorded_at="2026-05-02")
+        assert [o.fact.node_id for o in keel.prompt(ADA).block("USER_PROFILE").omitted] == [old.id]
+        keel.retract(ADA, old.id)
+        again = keel.remember(ADA, "old", block="USER_PROFILE", recorded_at="2026-05-01")
+        assert [o.fact.node_id for o in keel.prompt(ADA).block("USER_PROFILE").omitted] == [again.id]
+
+
 def test_an_erased_fact_is_in_no_prompt_and_the_receipt_holds_no_text(keel):
     node = keel.remember(ADA, "a marked secret", block="USER_PROFILE")
     assert "a marked secret" in keel.prompt(ADA).text
@@ -225,6 +258,31 @@ def test_a_call_that_begins_after_a_commit_never_joins_a_read_that_began_before_
             assert "second" in (await keel.prompt(ADA)).text, "the slow old read replaced a newer result"
 
     anyio.run(main)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_forked_during_a_flight_answers(tmp_path):
+    started, release = threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def hold(event):
+        if event.action == "scanned" and os.getpid() == parent:
+            started.set()
+            assert release.wait(20)
+
+    with blocking.open(f"sqlite:///{tmp_path / 'memory.db'}", blocks=BLOCKS, observe=hold) as keel:
+        keel.remember(ADA, "kept", block="USER_PROFILE")
+        leader = threading.Thread(target=keel.prompt, args=(ADA,))
+        leader.start()
+        assert started.wait(20)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if "kept" in keel.prompt(ADA).text else 3)
+        release.set()
+        leader.join(20)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_cancelled_call_harms_no_other(url):

@@ -63,7 +63,7 @@ class StaticSource:
         _check_authored(self.text, "text")
 
 
-def _absolute(path: Path | str) -> Path:
+def _absolute(path: object) -> Path:
     if not isinstance(path, str | Path) or not str(path) or refused_character(str(path)):
         raise InvalidDeclarationError(f"{path!r} cannot be the path of a file", field="path")
     return Path(path).absolute()
@@ -74,7 +74,8 @@ def _absolute(path: Path | str) -> Path:
 class FileSource:
     """The text of a file, looked at on every resolve and read again when it may have changed.
 
-    What tells is the file's identity, size and times: a write through a memory map counts from when the system stamps it.
+    What tells is the file's identity, size and times: a write through a memory map counts from when the system stamps
+    it.
 
     Attributes:
         path: the file; made absolute at construction.
@@ -114,7 +115,7 @@ class ComputedSource:
             raise InvalidDeclarationError("must be callable with a scope", field="function")
 
 
-def _fields(given: Iterable[str]) -> frozenset[str]:
+def _fields(given: object) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidDeclarationError("must be a set of names", field="profile_fields")
     return frozenset(given)

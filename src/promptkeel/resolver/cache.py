@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar, final
 
+from promptkeel.forks import after_fork
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -38,6 +40,10 @@ class BoundedCache(Generic[K, V]):
         self._slots: dict[K, _Slot[V]] = {}
         self._lock = threading.Lock()
         self.weight = 0
+        after_fork(self, BoundedCache._unlock)
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
         """The value, or None."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar, cast, final
 
+from promptkeel.forks import after_fork
 from promptkeel.steps import Signal, Steps, Wait, Where
 
 T = TypeVar("T")
@@ -33,6 +34,12 @@ class Flights(Generic[T]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[Hashable, _Flight[T]] = {}
+        # A fork leaves the threads that lead behind: the child begins without flights and with a lock of its own.
+        after_fork(self, Flights._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._open = {}
 
     def join(self, key: Hashable, work: Callable[[], Steps[T]]) -> Steps[T]:
         """The answer of ``work``, done once for everyone who joins under the same key in the same event loop."""

@@ -9,6 +9,7 @@ scope, never an empty block.
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ from promptkeel.resolver.states import (
 from promptkeel.resolver.values import Action, BlockEvent, Observer, Resolution, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Obtain, Steps, as_async, as_blocking
-from promptkeel.store.base import HEADS, CatchUp, Engine, LaneRequest, LaneUpdate, fence_id
+from promptkeel.store.base import HEADS, CatchUp, Engine, Heads, LaneRequest, LaneUpdate, fence_id
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """The default bound of rendered text that is kept."""
@@ -179,7 +180,7 @@ class ResolverCore:
         blocks = yield from self._scan_lanes(scope)
         if not self._lane_specs:
             return self._compose(scope, _NO_LANES, sources)
-        return self._resolution(scope, blocks, self._source_blocks(None, sources), None)
+        return self._resolution(scope, blocks + self._source_blocks(None, sources), None)
 
     def clear(self) -> None:
         """Forget everything that is kept."""
@@ -329,7 +330,9 @@ class ResolverCore:
         changed = set(changed_positions(before, lanes))
         rendered = tuple(
             self._rendered_lane(spec, lane, scope)
-            if before is None or position in changed
+            if before is None
+            or position in changed
+            or (lane is not before.lanes[position] and before.rendered[position].omitted)
             else before.rendered[position]
             for position, (spec, lane) in enumerate(zip(self._lane_specs, lanes, strict=True))
         )
@@ -339,7 +342,8 @@ class ResolverCore:
         policy = self._policy(spec, scope)
         key = self._key(spec, scope, lane.revision, policy)
         rendered = self._rendered.get(key)
-        if rendered is None:
+        # What was left out names its nodes, which the revision does not.
+        if rendered is None or rendered.omitted:
             rendered = self._render(spec, lane.to_revision(), policy, scope.path)
             self._rendered.put(key, rendered)
         return rendered
@@ -370,15 +374,16 @@ class ResolverCore:
 
     def _compose(self, scope: TenantScope, lanes: KeptLanes, sources: tuple[BlockRevision, ...]) -> Resolution:
         kept = self._kept.get(scope.path)
-        if kept is not None and kept.lanes.rendered == lanes.rendered and _same(kept.sources, sources):
-            resolution = kept.resolution
-            if resolution.heads != (lanes.heads if self._lane_specs else None):
-                # The same blocks at newer heads: the memo goes along, so every text is the very same string.
-                resolution = Resolution(scope, resolution.blocks, lanes.heads, resolution.freshness, resolution.memo)
+        heads = lanes.heads if self._lane_specs else None
+        if kept is None or not _same(kept.sources, sources) or kept.lanes.rendered != lanes.rendered:
+            resolution = self._resolution(scope, self._all_blocks(kept, lanes, sources), heads)
+        elif not all(map(operator.is_, kept.lanes.lanes, lanes.lanes)):
+            # Other facts under equal texts, as another time of the same day. The memo goes along: it is about texts.
+            resolution = self._resolution(scope, self._all_blocks(kept, lanes, sources), heads, kept.resolution.memo)
+        elif kept.resolution.heads != heads:
+            resolution = Resolution(scope, kept.resolution.blocks, heads, memo=kept.resolution.memo)
         else:
-            lane_blocks = self._lane_blocks(kept, lanes)
-            heads = lanes.heads if self._lane_specs else None
-            resolution = self._resolution(scope, lane_blocks, self._source_blocks(kept, sources), heads)
+            resolution = kept.resolution
         offered = _Kept(lanes, resolution, sources)
 
         def choose(present: _Kept | None) -> _Kept:
@@ -389,15 +394,23 @@ class ResolverCore:
         self._kept.settle(scope.path, choose)
         return resolution
 
-    def _lane_blocks(self, kept: _Kept | None, lanes: KeptLanes) -> list[ResolvedBlock]:
+    def _all_blocks(
+        self, kept: _Kept | None, lanes: KeptLanes, sources: tuple[BlockRevision, ...]
+    ) -> list[ResolvedBlock]:
         triples = zip(self._lane_specs, lanes.lanes, lanes.rendered, strict=True)
-        return [_reused(kept, spec, rendered, lane) for spec, lane, rendered in triples]
+        lane_blocks = [_reused(kept, spec, rendered, lane) for spec, lane, rendered in triples]
+        return lane_blocks + self._source_blocks(kept, sources)
 
     def _resolution(
-        self, scope: TenantScope, lane_blocks: list[ResolvedBlock], source_blocks: list[ResolvedBlock], heads: Any
+        self,
+        scope: TenantScope,
+        blocks: list[ResolvedBlock],
+        heads: Heads | None,
+        memo: dict[object, Any] | None = None,
     ) -> Resolution:
-        by_name = {block.name: block for block in (*lane_blocks, *source_blocks)}
-        return Resolution(scope, tuple(by_name[spec.name] for spec in self.specs), heads)
+        by_name = {block.name: block for block in blocks}
+        ordered = tuple(by_name[spec.name] for spec in self.specs)
+        return Resolution(scope, ordered, heads, memo={} if memo is None else memo)
 
     def _key(self, spec: PromptBlockSpec, scope: TenantScope, revision: str, policy: RenderPolicy) -> tuple[str, ...]:
         return scope.path, self._fingerprints[spec.name], revision, policy.fingerprint, str(RENDER_VERSION)
