@@ -6,6 +6,9 @@ the texts meanwhile: a hash of a short text is soon guessed. ``settle`` therefor
 file from the rows that are there (VACUUM), which never saw an erased one, and empties the write-ahead log into it with
 nobody reading: what is then on the disk is made of live rows alone.
 
+What nobody knows any more cannot be looked for: a text that a shell with ``secure_delete`` off has overwritten, and
+that history has since let go of. Rewriting the file takes that too.
+
 Live rows are ours, or somebody else's: a copy in a table that is not ours would survive. Such tables are searched
 inside the erasing transaction, and a receipt whose text is in one waits until that table is empty or gone.
 """
@@ -66,6 +69,10 @@ class Erased:
         ):
             texts.update(_texts_of(None, None, json.loads(properties)))
         return cls(*key, frozenset(texts), tuple(sorted(joined)))
+
+    def with_texts(self, texts: Iterable[str]) -> Self:
+        """The same, and more texts that were said there."""
+        return attrs.evolve(self, texts=self.texts.union(texts))
 
 
 def _joined(*parts: str) -> bytes:

@@ -36,6 +36,9 @@ FROM changes NOT INDEXED WHERE (<ROOT>, id) IN (SELECT value ->> 0, value ->> 1 
 _FIRST_LOGGED: Final = "SELECT <ROOT>, id, min(seq) <OF ERASED> GROUP BY 1, 2".replace(
     "<ROOT>", root_of("scope")
 ).replace("<OF ERASED>", _OF_ERASED)
+_LOGGED_LABELS: Final = "SELECT DISTINCT <ROOT>, id, label_before, label_after <OF ERASED>".replace(
+    "<ROOT>", root_of("scope")
+).replace("<OF ERASED>", _OF_ERASED)
 _SCRUB_LOG: Final = """
 UPDATE changes SET label_before = NULL, label_after = NULL WHERE seq IN (SELECT seq <OF ERASED>)
 """.replace("<OF ERASED>", _OF_ERASED)
@@ -149,6 +152,10 @@ class SqliteTransaction:
         if not self._oldest:
             return
         keys = json.dumps(list(self._oldest))
+        said: dict[NodeKey, set[str]] = {}
+        for root, id_, *labels in fetch(self._connection, _LOGGED_LABELS, (keys,)):
+            said.setdefault((root, id_), set()).update(label for label in labels if label is not None)
+        self.erased = [each.with_texts(said.get((each.root, each.node_id), ())) for each in self.erased]
         logged = fetch(self._connection, _FIRST_LOGGED, (keys,))
         self._connection.executemany(
             "UPDATE erasures SET made = ? WHERE root = ? AND id = ?",
@@ -223,12 +230,21 @@ def raise_floor(connection: apsw.Connection, key: str, seq: int) -> None:
     connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = ?", (seq, key))
 
 
+def log_span(connection: apsw.Connection) -> tuple[int, int]:
+    """The first and the last change in the log; (1, 0) where it is empty."""
+    ((first, last),) = fetch(connection, "SELECT (SELECT min(seq) FROM changes), (SELECT max(seq) FROM changes)")
+    return (1, 0) if last is None else (first, last)
+
+
 def trim(connection: apsw.Connection, limit: int) -> None:
     """Forget the oldest changes beyond the limit, and the versions that they ended; not at every write."""
-    ((first, last),) = fetch(connection, "SELECT (SELECT min(seq) FROM changes), (SELECT max(seq) FROM changes)")
-    if last is None or last - first < limit + limit // _SLACK:
-        return
-    floor = last - limit
+    first, last = log_span(connection)
+    if last - first >= limit + limit // _SLACK:
+        forget(connection, last - limit)
+
+
+def forget(connection: apsw.Connection, floor: int) -> None:
+    """Forget the changes up to this one, and the versions that they ended."""
     connection.execute(_TRIM_VERSIONS, (floor,))
     connection.execute("DELETE FROM changes WHERE seq <= ?", (floor,))
     raise_floor(connection, "delta_floor", floor)
