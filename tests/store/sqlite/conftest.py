@@ -10,7 +10,7 @@ import pytest
 
 from promptkeel.instants import system_clock
 from promptkeel.store.sqlite import SqliteEngine
-from store.sqlite.stock import StockClient
+from store.stock_client import StockClient
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from promptkeel.store.base import LaneRequest
 from promptkeel.store.facade import Store
 from promptkeel.store.operations import Correct, Put, Retract
 from promptkeel.store.sqlite import SqliteEngine
-from store.sqlite.stock import StockClient
+from store.stock_client import StockClient
 
 ADA = TenantScope.parse("org:acme/user:ada")
 OTHER = TenantScope.parse("org:other")

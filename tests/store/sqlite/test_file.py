@@ -28,7 +28,7 @@ from promptkeel.store import sqlite_connections
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.operations import Correct, Put, Retract
 from promptkeel.store.sqlite import SqliteEngine, path_of
-from store.sqlite.stock import StockClient
+from store.stock_client import StockClient
 
 ADA = TenantScope.parse("org:acme/user:ada")
 

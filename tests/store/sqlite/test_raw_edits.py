@@ -17,7 +17,7 @@ from promptkeel.instants import system_clock
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Heads, LaneRequest
 from promptkeel.store.sqlite import SqliteEngine
-from store.sqlite.stock import StockClient
+from store.stock_client import StockClient
 
 ADA = TenantScope.parse("org:acme/user:ada")
 BOB = TenantScope.parse("org:acme/user:bob")

@@ -11,7 +11,7 @@ from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.operations import Correct, Erase, Link, Put, Remember
 from promptkeel.store.sqlite import SqliteEngine
-from store.sqlite.stock import StockClient
+from store.stock_client import StockClient
 
 ADA = TenantScope.parse("org:acme/user:ada")
 
