@@ -1,16 +1,13 @@
-"""Files are replaced whole or not at all: a temporary file in the same folder, fsync, rename, fsync of the folder."""
+"""The files of an export: streams of bytes that are replaced whole or not at all."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import BinaryIO
 
-from promptkeel.errors import ExchangeError, PromptkeelError
+from promptkeel.files import replaced
 
 
 @contextmanager
@@ -22,46 +19,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Raises:
         ExchangeError: the file cannot be written; what was at ``path`` is unchanged.
     """
-    if "\0" in os.fspath(path):
-        raise ExchangeError(f"cannot write {os.fspath(path)!r}: no file has a NUL in its name")
-    try:
-        target = Path(path).resolve()
-        if target.exists() and not target.is_file():
-            raise ExchangeError(f"cannot write {path}: it is not a regular file; name a file")
-        _make_folder(target.parent)
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    with replaced(path) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            if target.exists():
-                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-            temporary.replace(target)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
-            raise
-        _sync_folder(target.parent)
-    except PromptkeelError:
-        raise
-    except OSError as error:
-        raise ExchangeError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _make_folder(folder: Path) -> None:
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        _sync_folder(made.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file

@@ -20,6 +20,7 @@ from promptkeel.errors import InvalidInputError, StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.audit import Audit
 from promptkeel.store.base import (
     HEADS,
     HISTORY,
@@ -46,6 +47,7 @@ from promptkeel.store.history import (
     touches,
 )
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.ram_audit import audit
 from promptkeel.store.ram_state import EdgeKey, RamState, Shelves, heads_of, key_of, lane_of, root_of
 from promptkeel.store.ram_transaction import RamTransaction
 
@@ -257,6 +259,27 @@ class RamEngine:
                 self._commits += 1
                 self._state.trim()
             return outcomes
+
+    # Upkeep
+
+    def log_span(self) -> tuple[int, int]:
+        """The first and the last change in the log; (1, 0) where it is empty."""
+        with self._used():
+            log = self._state.log
+            return (log[0].head.seq, log[-1].head.seq) if log else (1, 0)
+
+    def compact(self, floor: int, step: int) -> int:
+        """Forget at most ``step`` of the changes up to ``floor``, oldest first; how many. The last change stays."""
+        with self._used():
+            first, last = self.log_span()
+            end = min(floor, first + step - 1, last - 1)
+            self._state.forget(end)
+            return max(0, end - first + 1)
+
+    def audit(self) -> Audit:
+        """Everything that is wrong with what is stored."""
+        with self._used():
+            return audit(self._state)
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

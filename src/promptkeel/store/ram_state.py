@@ -205,7 +205,12 @@ class RamState:
 
     def trim(self) -> None:
         """Forget the oldest changes beyond the limit, and the versions that they ended."""
-        while len(self.log) > self.log_limit:
+        if len(self.log) > self.log_limit:
+            self.forget(self.log[-1 - self.log_limit].head.seq)
+
+    def forget(self, floor: int) -> None:
+        """Forget the changes up to this one, and the versions that they ended."""
+        while self.log and self.log[0].head.seq <= floor:
             entry = self.log.popleft()
             self.log_of[entry.head.scope].popleft()
             seq = self.history_floor = entry.head.seq

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
@@ -22,6 +22,7 @@ from promptkeel.errors import InvalidInputError, NotAStoreError, StoreClosedErro
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.audit import Audit
 from promptkeel.store.base import (
     HEADS,
     HISTORY,
@@ -37,12 +38,14 @@ from promptkeel.store.base import (
     Stored,
 )
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.sqlite_audit import audit
+from promptkeel.store.sqlite_backup import copy_pages, take_pages
 from promptkeel.store.sqlite_connections import Connections
 from promptkeel.store.sqlite_file import DatabaseFile
 from promptkeel.store.sqlite_glance import glance
 from promptkeel.store.sqlite_reads import SHORT_LOG, Rows, read_heads
 from promptkeel.store.sqlite_scrubbing import Erased, scrub, settle
-from promptkeel.store.sqlite_writes import SqliteTransaction, trim
+from promptkeel.store.sqlite_writes import SqliteTransaction, forget, log_span, trim
 
 LOG_LIMIT: Final = 200_000
 _PREFIX: Final = "sqlite:///"
@@ -213,6 +216,40 @@ class SqliteEngine:
     def settle_receipts(self) -> None:
         """Rewrite the file so that no byte of an erased node is left, and note it on the receipts."""
         settle(self._connections)
+
+    # Upkeep
+
+    def log_span(self) -> tuple[int, int]:
+        """The first and the last change in the log; (1, 0) where it is empty."""
+        with self._connections.short() as connection:
+            return log_span(connection)
+
+    def compact(self, floor: int, step: int) -> int:
+        """Forget at most ``step`` of the changes up to ``floor``, oldest first; how many. The last change stays."""
+
+        def work(connection: apsw.Connection) -> int:
+            first, last = log_span(connection)
+            end = min(floor, first + step - 1, last - 1)
+            if end >= first:
+                forget(connection, end)
+            return max(0, end - first + 1)
+
+        return self._connections.transact(work)
+
+    def audit(self) -> Audit:
+        """Everything that is wrong with what is stored."""
+        with self._connections.auditing() as connection:
+            return audit(connection)
+
+    def back_up(self, path: Path, on_progress: Callable[[int, int], object]) -> None:
+        """Copy the store, as it is at one point in time, to a file that is not there yet; writers go on meanwhile."""
+        with self._connections.reading() as connection:
+            copy_pages(connection, path, on_progress)
+
+    def replace_by(self, path: Path) -> None:
+        """Take the place of everything that is stored with what is in another store's file, in one transaction."""
+        with self._connections.writing() as connection:
+            take_pages(connection, path)
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

@@ -110,6 +110,18 @@ class Connections:
         finally:
             self.take_back(connection, generation)
 
+    @contextmanager
+    def auditing(self) -> Iterator[apsw.Connection]:
+        """A connection of its own in a read transaction, also where a store could not be trusted any more."""
+        self.check()
+        with self.translated():
+            connection = self._file.connect(query_only=True)
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                close(connection)
+
     def lend(self) -> tuple[apsw.Connection, int]:
         """A reader in a read transaction, and its generation; to be given to ``take_back``."""
         self.check()
