@@ -19,7 +19,8 @@ import attrs
 Sample = Callable[[], float]
 """Does its work some times and answers the seconds that one of them took."""
 
-_SAMPLE_SECONDS: Final = 0.004
+_BATCH_SECONDS: Final = 0.002
+_BATCHES: Final = 3
 _SLOW: Final = 0.3
 _FEWEST: Final = 3
 
@@ -43,32 +44,42 @@ class Compared:
 
 def repeated(call: Callable[[], object]) -> Sample:
     """A sample of a call that needs nothing done before it: as often as fills some milliseconds."""
+
+    def run(times: int) -> float:
+        started = time.perf_counter()
+        for _ in range(times):
+            call()
+        return time.perf_counter() - started
+
+    return _sampled(run)
+
+
+def _sampled(run: Callable[[int], float]) -> Sample:
+    """The least of a few batches, so that a moment in which another program ran does not count."""
     number = 0
 
     def sample() -> float:
         nonlocal number
         if number == 0:
-            call()
-            number = max(1, min(10_000, int(_SAMPLE_SECONDS / max(_timed(call), 1e-7))))
-        started = time.perf_counter()
-        for _ in range(number):
-            call()
-        return (time.perf_counter() - started) / number
+            number = 1
+            run(1)
+            while run(number) < _BATCH_SECONDS:
+                number *= 2
+        batches = _BATCHES if number > 1 else 1
+        return min(run(number) for _ in range(batches)) / number
 
     return sample
 
 
 def prepared(prepare: Callable[[], object], call: Callable[[], object], number: int = 1) -> Sample:
-    """A sample of a call before which something is done that is not timed."""
+    """A sample of a call before which something is done that is not timed: the median of so many."""
 
     def sample() -> float:
-        total = 0.0
+        found = []
         for _ in range(number):
             prepare()
-            started = time.perf_counter()
-            call()
-            total += time.perf_counter() - started
-        return total / number
+            found.append(_timed(call))
+        return statistics.median(found)
 
     return sample
 
@@ -108,22 +119,14 @@ def compare(subject: Sample, base: Sample, pairs: int) -> Compared:
 
 def awaited(runner: asyncio.Runner, call: Callable[[], Awaitable[object]]) -> Sample:
     """As ``repeated`` for a call on an event loop; what it costs to enter the loop is not timed."""
-    number = 0
 
     async def run(times: int) -> float:
         started = time.perf_counter()
         for _ in range(times):
             await call()
-        return (time.perf_counter() - started) / times
+        return time.perf_counter() - started
 
-    def sample() -> float:
-        nonlocal number
-        if number == 0:
-            runner.run(run(1))
-            number = max(1, min(10_000, int(_SAMPLE_SECONDS / max(runner.run(run(1)), 1e-7))))
-        return runner.run(run(number))
-
-    return sample
+    return _sampled(lambda times: runner.run(run(times)))
 
 
 def awaited_after(
@@ -132,12 +135,12 @@ def awaited_after(
     """As ``prepared`` for a call on an event loop."""
 
     async def run() -> float:
-        total = 0.0
+        found = []
         for _ in range(number):
             prepare()
             started = time.perf_counter()
             await call()
-            total += time.perf_counter() - started
-        return total / number
+            found.append(time.perf_counter() - started)
+        return statistics.median(found)
 
     return lambda: runner.run(run())
