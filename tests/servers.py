@@ -255,16 +255,12 @@ _EMPTY = r"""
 DO $$
 DECLARE
   kept text;
-  stays regclass[];
 BEGIN
   IF to_regnamespace('promptkeel') IS NULL THEN
     RETURN;
   END IF;
   SET LOCAL search_path = promptkeel;
-  stays := ARRAY(SELECT tgrelid FROM pg_trigger WHERE tgname = 'heads_stay');
-  FOREACH kept IN ARRAY stays LOOP
-    EXECUTE format('ALTER TABLE %s DISABLE TRIGGER heads_stay', kept);
-  END LOOP;
+  ALTER TABLE heads DISABLE TRIGGER heads_stay;
   FOREACH kept IN ARRAY string_to_array(
     'nodes edges testimonies marks erasures changes versions floors heads pending', ' ') LOOP
     EXECUTE format('DELETE FROM %I', kept);
@@ -272,9 +268,7 @@ BEGIN
   SET CONSTRAINTS ALL IMMEDIATE;
   DELETE FROM pulse;
   PERFORM setval('seqs', 1, false);
-  FOREACH kept IN ARRAY stays LOOP
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER heads_stay', kept);
-  END LOOP;
+  ALTER TABLE heads ENABLE ALWAYS TRIGGER heads_stay;
 END $$
 """
 

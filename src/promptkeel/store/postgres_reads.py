@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast, final
 
 import attrs
+from psycopg.pq import Escaping
 
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
@@ -72,7 +73,7 @@ _FRAGMENTS: Final = {
 }
 
 STATEMENTS: Final = {
-    "heads": "SELECT scope, seq, nonce FROM {S}.heads WHERE <LEVELS>",
+    "heads": "SELECT {S}.heads_of(",
     "levels": """
 SELECT scope, seq, nonce, greatest(delta_floor, trimmed), greatest(history_floor, trimmed) FROM (
   SELECT scope, seq, nonce, delta_floor, history_floor, coalesce((
@@ -180,8 +181,11 @@ class Rows:
 
     def heads(self, scope: TenantScope) -> Heads:
         """The present heads of the scope's chain, in one round trip."""
-        found = {row[0]: row for row in self.fetch("heads", roots=_roots(scope), chain=list(scope.chain))}
-        return Heads(tuple(Head(*found[path]) if path in found else Head(path) for path in scope.chain))
+        # Without parameters, the server takes the statement in one step instead of four.
+        path = Escaping(self.connection.pgconn).escape_literal(scope.path.encode()).decode()
+        ((answer,),) = self.connection.execute(f"{self._texts['heads']}{path})").fetchall()
+        numbers = [int(number) for number in answer.split()]
+        return Heads(tuple(map(Head, scope.chain, numbers[::2], numbers[1::2])))
 
     def _levels(self, scope: TenantScope) -> list[_Level]:
         rows = self.fetch("levels", roots=_roots(scope), chain=list(scope.chain))
