@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from promptkeel.cli import exchanging, memory, reading
+from promptkeel.cli import erasing, exchanging, memory, reading
 from promptkeel.cli.demo import demo
 from promptkeel.cli.display import put_document, put_notice
 from promptkeel.cli.failures import BROKEN_PIPE, EXIT_CODES, INTERRUPTED, OK, as_document, describe, exit_code
@@ -35,7 +35,8 @@ for command in (
     memory.remember,
     memory.correct,
     memory.retract,
-    memory.erase,
+    erasing.erase,
+    erasing.settle,
     reading.facts,
     reading.prompt,
     reading.why,

@@ -64,6 +64,7 @@ lines are named with their reasons and go to NAME.rejected.jsonl.
 @click.option("--trust", type=click.Choice(TRUST_LEVELS), help="mcp: whose words these are.")
 @click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Commit every N lines; resumable.")
 @click.option("--replace", is_flag=True, help="Overwrite nodes and edges that say something else.")
+@click.option("--force-erased", is_flag=True, help="Bring back nodes that were erased.")
 @click.option("--strict", is_flag=True, help="One rejected line rejects them all.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.option(

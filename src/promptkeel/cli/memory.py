@@ -1,14 +1,12 @@
-"""The commands that write: remember, correct, retract, erase."""
+"""The commands that write: remember, correct, retract."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from promptkeel.cli.display import node_document, printable, put_document, put_line, put_notice
-from promptkeel.cli.failures import FAILED, OK
+from promptkeel.cli.display import node_document, put_document, put_line
 from promptkeel.cli.options import Session, provenance_options, read_property, scope_option, session_options
 from promptkeel.model import MemoryNode, Trust
 from promptkeel.scope import TenantScope
@@ -130,37 +128,3 @@ def retract(session: Session, *, scope: TenantScope, node_id: str, expected: str
     with session.open() as keel:
         node = keel.retract(scope, node_id, expected=expected)
     _put_node(session, "retracted", node)
-
-
-@click.command
-@click.argument("node_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@scope_option()
-@session_options()
-def erase(session: Session, *, scope: TenantScope, node_id: str, yes: bool) -> int:
-    """Remove a node and all that was kept of it, for good. Asks first, on a terminal."""
-    with session.open() as keel:
-        node = keel.get(scope, node_id)
-        if not yes and sys.stdin.isatty():
-            question = f"Erase {printable(node_id)} and its history for good?"
-            if not click.confirm(question, err=True):
-                put_notice("nothing was erased")
-                return FAILED
-        receipt = keel.erase(scope, node_id)
-    if session.as_json:
-        put_document(
-            {
-                "action": "erased",
-                "receipt": {
-                    "node_id": receipt.node_id,
-                    "scope": receipt.scope,
-                    "state": receipt.state,
-                    "versions": receipt.versions,
-                    "edges": receipt.edges,
-                    "testimonies": receipt.testimonies,
-                },
-            }
-        )
-    else:
-        put_line(f"erased {node.id}: {receipt.state}, with {receipt.versions} old versions and {receipt.edges} edges")
-    return OK
