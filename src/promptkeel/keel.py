@@ -15,7 +15,7 @@ import attrs
 from promptkeel.blocks import MemoryLane, PromptBlockSpec, in_prompt_order
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError, StoreError
 from promptkeel.exchange.exporting import Export, export_request_steps
-from promptkeel.instants import Clock, system_clock
+from promptkeel.instants import Clock, parse_instant, system_clock
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import BuilderCore, Prompt
 from promptkeel.resolver import BlockEvent, Counters, Resolution, ResolverCore
@@ -160,7 +160,7 @@ class KeelCore:
             label=self._label(text, block, label),
             properties={} if properties is None else properties,
             source=source,
-            recorded_at=recorded_at,
+            recorded_at=_said_at(recorded_at),
             trust=trust,
         )
         outcome = yield from self._write(Remember(node))
@@ -219,7 +219,7 @@ class KeelCore:
             label=label,
             properties={} if properties is None else properties,
             source=source,
-            recorded=recorded_at,
+            recorded=_said_at(recorded_at),
             trust=trust,
             expected=expected,
         )
@@ -395,6 +395,13 @@ def _prefix_of(label: str, lanes: list[MemoryLane]) -> str:
         return max((lane.label_prefix for lane in lanes), key=len)
     head, colon, _ = label.partition(":")
     return head + colon if colon else ""
+
+
+def _said_at(recorded_at: Any) -> Any:
+    # A bare number might be seconds, milliseconds or microseconds; a guess would date a statement wrongly for good.
+    if recorded_at is None or recorded_at is NOT_GIVEN:
+        return recorded_at
+    return parse_instant(recorded_at, field="recorded_at")
 
 
 def _node_of(outcome: Outcome) -> MemoryNode:

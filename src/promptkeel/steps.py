@@ -26,6 +26,7 @@ from promptkeel.errors import InvalidInputError
 T = TypeVar("T")
 P = ParamSpec("P")
 Owner = TypeVar("Owner")
+C = TypeVar("C", bound=Callable[..., Any])
 
 Steps = Generator["Step", Any, T]
 
@@ -268,8 +269,7 @@ def as_async(
     async def call(self: HasCore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await drive(cast("Steps[T]", getattr(self.core, name)(*args, **kwargs)))
 
-    functools.update_wrapper(call, method)
-    return call
+    return _described(call, method)
 
 
 def as_blocking(method: Callable[Concatenate[Owner, P], Steps[T]]) -> Callable[Concatenate[HasCore, P], T]:
@@ -279,5 +279,15 @@ def as_blocking(method: Callable[Concatenate[Owner, P], Steps[T]]) -> Callable[C
     def call(self: HasCore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive_blocking(cast("Steps[T]", getattr(self.core, name)(*args, **kwargs)))
 
+    return _described(call, method)
+
+
+def _described(call: C, method: Callable[..., Any]) -> C:
+    """``call`` with the name, the docstring and the arguments of ``method``, and what its steps answer."""
     functools.update_wrapper(call, method)
+    del call.__wrapped__  # type: ignore[attr-defined]
+    signature = inspect.signature(method)
+    answer = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
+    call.__annotations__ = {**method.__annotations__, "return": answer}
+    call.__signature__ = signature.replace(return_annotation=answer)  # type: ignore[attr-defined]
     return call

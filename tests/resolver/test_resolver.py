@@ -112,6 +112,22 @@ def test_a_label_that_spells_a_field_and_the_declared_field_stay_apart(keel):
     assert '- "role: CTO"' in text
 
 
+@pytest.mark.parametrize("when", [1_760_000_000, 1.5, True, "2026-05", "yesterday"])
+def test_a_time_that_is_no_datetime_and_no_iso_text_is_refused_and_nothing_is_written(keel, when):
+    heads = keel.store.heads(ADA)
+    node = keel.facts(ADA)[0].node_id
+    with pytest.raises(pk.InvalidInstantError, match="recorded_at"):
+        keel.remember(ADA, "x", block="USER_PROFILE", recorded_at=when)
+    with pytest.raises(pk.InvalidInstantError, match="recorded_at"):
+        keel.correct(ADA, node, text="x", recorded_at=when)
+    assert keel.store.heads(ADA) == heads
+
+
+def test_a_prompt_and_a_keel_name_themselves(keel):
+    assert repr(keel.prompt(ADA)) == "<Prompt for org:acme/user:ada: BOUNDARIES, USER_PROFILE, PREFERENCES>"
+    assert keel.url in repr(keel)
+
+
 def test_a_correction_that_no_declared_field_would_show_is_refused_and_names_the_field(keel):
     node = keel.remember(ADA, "likes walking", block="USER_PROFILE")
     with pytest.raises(pk.InvalidInputError, match=r"properties\.city.*profile_fields"):

@@ -20,7 +20,7 @@ _TEXT: Final = "text"
 
 
 @final
-@attrs.frozen(eq=False, slots=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Prompt:
     """The standing context of one scope. Immutable; an unchanged memory answers the very same object.
 
@@ -29,8 +29,8 @@ class Prompt:
         counter: what counts tokens.
     """
 
-    resolution: Resolution = attrs.field(repr=False)
-    counter: TokenCounter = attrs.field(repr=False)
+    resolution: Resolution
+    counter: TokenCounter
 
     @property
     def scope(self) -> TenantScope:
@@ -89,3 +89,7 @@ class Prompt:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        names = ", ".join(block.name for block in self.blocks if block.text)
+        return f"<Prompt for {self.scope.path or '(deployment)'}: {names or 'nothing to say'}>"
