@@ -8,12 +8,12 @@ elsewhere its differences.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast, final
 
 import attrs
-from psycopg.pq import Escaping
 
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
@@ -130,6 +130,13 @@ def _roots(scope: TenantScope) -> list[str]:
     return ["", scope.root] if scope.root else [""]
 
 
+@functools.lru_cache(maxsize=4096)
+def _literal(text: str) -> str:
+    """A text as SQL writes it, whatever the server's setting for backslashes."""
+    doubled = text.replace("'", "''")
+    return f"E'{doubled.replace(chr(92), chr(92) * 2)}'" if "\\" in doubled else f"'{doubled}'"
+
+
 def subtree(scope: TenantScope) -> dict[str, str]:
     """What the statements about a scope and everything below it are asked with."""
     # A path's descendants begin with it and "/", and "0" is what follows "/".
@@ -182,8 +189,7 @@ class Rows:
     def heads(self, scope: TenantScope) -> Heads:
         """The present heads of the scope's chain, in one round trip."""
         # Without parameters, the server takes the statement in one step instead of four.
-        path = Escaping(self.connection.pgconn).escape_literal(scope.path.encode()).decode()
-        ((answer,),) = self.connection.execute(f"{self._texts['heads']}{path})").fetchall()
+        answer = self.connection.execute(f"{self._texts['heads']}{_literal(scope.path)})").fetchall()[0][0]
         numbers = [int(number) for number in answer.split()]
         return Heads(tuple(map(Head, scope.chain, numbers[::2], numbers[1::2])))
 
