@@ -219,7 +219,7 @@ class Transaction(Finder, Protocol):
         """The newest receipt of this identity."""
 
     def put_receipt(self, receipt: Receipt) -> None:
-        """Keep a receipt in place of the one of this identity, if there is one."""
+        """Keep a receipt in place of the newest of this identity, if there is one."""
 
     def every_version(self, scope: TenantScope) -> Iterable[MemoryNode]:
         """Every kept version of what is stored at a scope and below, those of a node oldest first."""

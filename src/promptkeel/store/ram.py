@@ -156,7 +156,8 @@ class RamEngine:
             seqs = {head.scope: head.seq for head in heads.levels}
             erased = {
                 erasure.receipt.node_id
-                for erasure in self._state.erased.values()
+                for erasures in self._state.erased.values()
+                for erasure in erasures
                 if erasure.made <= seqs.get(erasure.receipt.scope, 0) < erasure.ended
             }
             return PastLane(tuple(sorted(nodes, key=lane_order)), tuple(sorted(erased)))
@@ -212,7 +213,8 @@ class RamEngine:
         with self._used():
             found = [
                 each
-                for each in self._state.erased.values()
+                for erasures in self._state.erased.values()
+                for each in erasures
                 if each.receipt.scope == scope.path
                 or (below and (not scope.path or each.receipt.scope.startswith(scope.path + "/")))
             ]

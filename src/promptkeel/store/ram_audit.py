@@ -15,7 +15,8 @@ _REMEDY = "this is a fault of promptkeel, or of code that reached into the store
 def audit(state: RamState) -> Audit:
     """The audit of a state that nobody changes meanwhile."""
     records: int = sum(len(shelf.nodes) for shelf in state.shelves.values())
-    counts = {"nodes": records, "changes": len(state.log), "heads": len(state.shelves), "erasures": len(state.erased)}
+    erasures: int = sum(len(each) for each in state.erased.values())
+    counts = {"nodes": records, "changes": len(state.log), "heads": len(state.shelves), "erasures": erasures}
     counts["edges"] = state.graph.number_of_edges()
     return Audit.of(_findings(state), counts)
 

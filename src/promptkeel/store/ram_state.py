@@ -147,7 +147,7 @@ class RamState:
         self.shelves: Shelves = {}
         self.log: deque[Entry] = deque()
         self.log_of: dict[str, deque[Entry]] = {}
-        self.erased: dict[NodeKey, Erasure] = {}
+        self.erased: dict[NodeKey, tuple[Erasure, ...]] = {}
         self.marks: dict[str, str] = {}
         self.seq = 0
         self.delta_floor = 0

@@ -112,19 +112,21 @@ class RamTransaction:
 
     def receipt(self, root: str, node_id: str) -> Receipt | None:
         """The newest receipt of this identity."""
-        erasure = self._state.erased.get((root, node_id))
-        return None if erasure is None else erasure.receipt
+        erasures = self._state.erased.get((root, node_id))
+        return None if erasures is None else erasures[-1].receipt
 
     def put_receipt(self, receipt: Receipt) -> None:
-        """Keep a receipt in place of the one of this identity, if there is one."""
+        """Keep a receipt in place of the newest of this identity, if there is one."""
         key = (root_of(receipt.scope), receipt.node_id)
-        before = self._state.erased.get(key)
-        made, ended = (0, 0) if before is None else (before.made, before.ended)
-        self._keep(key, Erasure(receipt, made, ended))
+        *before, last = self._state.erased.get(key, (Erasure(receipt, 0, 0),))
+        self._put_erasures(key, (*before, attrs.evolve(last, receipt=receipt)))
 
     def _keep(self, key: NodeKey, erasure: Erasure) -> None:
+        self._put_erasures(key, (*self._state.erased.get(key, ()), erasure))
+
+    def _put_erasures(self, key: NodeKey, erasures: tuple[Erasure, ...]) -> None:
         erased, before = self._state.erased, self._state.erased.get(key)
-        erased[key] = erasure
+        erased[key] = erasures
         self.undo.append(lambda: erased.pop(key) if before is None else erased.__setitem__(key, before))
 
     def every_version(self, scope: TenantScope) -> Iterable[MemoryNode]:

@@ -61,7 +61,9 @@ WHERE scope NOT IN (SELECT scope FROM heads)"""
 # An ignored insert logs a node that did not change, and keeps its present state as a version.
 _ROW_UNLOGGED: Final = _filled("""
 <LAST> SELECT CAST(nodes.scope AS BLOB), CAST(nodes.id AS BLOB)
-FROM nodes LEFT JOIN last USING (scope, id) LEFT JOIN erasures USING (root, id)
+FROM nodes LEFT JOIN last USING (scope, id) LEFT JOIN (
+  SELECT root, id, max(ended) AS ended FROM erasures GROUP BY root, id
+) AS erasures USING (root, id)
 WHERE (erasures.ended IS NULL OR last.seq > erasures.ended) AND CASE WHEN last.seq IS NULL THEN ?1 = 0 ELSE
   last.label_after IS NOT CASE nodes.state WHEN 'live' THEN nodes.label END AND NOT EXISTS (
     SELECT 1 FROM versions WHERE versions.root = nodes.root AND versions.id = nodes.id AND versions.seq = last.seq

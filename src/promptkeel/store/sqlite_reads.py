@@ -323,14 +323,15 @@ class Rows:
     def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
         """The erasures at exactly this scope, or at it and below, oldest first."""
         if not below:
-            asked = f"{_RECEIPT_SQL} WHERE scope = ? ORDER BY ended, at, id"
+            asked = f"{_RECEIPT_SQL} WHERE scope = ? ORDER BY ended, at, id, number"
             return [Receipt(*row) for row in self.connection.execute(asked, (scope.path,))]
-        asked = f"{_RECEIPT_SQL} WHERE {_BELOW.replace('<ROW>', 'erasures')} ORDER BY ended, at, id"
+        asked = f"{_RECEIPT_SQL} WHERE {_BELOW.replace('<ROW>', 'erasures')} ORDER BY ended, at, id, number"
         return [Receipt(*row) for row in self.connection.execute(asked, _below(scope))]
 
     def receipt(self, root: str, node_id: str) -> Receipt | None:
         """The newest receipt of this identity."""
-        row = self.connection.execute(f"{_RECEIPT_SQL} WHERE root = ? AND id = ?", (root, node_id)).fetchone()
+        asked = f"{_RECEIPT_SQL} WHERE root = ? AND id = ? ORDER BY number DESC LIMIT 1"
+        row = self.connection.execute(asked, (root, node_id)).fetchone()
         return None if row is None else Receipt(*row)
 
     # Differences

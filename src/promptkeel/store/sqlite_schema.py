@@ -228,9 +228,30 @@ CREATE INDEX erasures_by_scope ON erasures(scope, ended);
 CREATE TABLE marks(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
 
+# An id that was brought back can be erased again: each erasure keeps its receipt.
 _REQUESTS = """
-ALTER TABLE erasures ADD COLUMN request TEXT;
-ALTER TABLE erasures ADD COLUMN copied TEXT NOT NULL DEFAULT '[]';
+DROP INDEX erasures_by_scope;
+ALTER TABLE erasures RENAME TO erasures_before;
+CREATE TABLE erasures(
+  root TEXT NOT NULL,
+  id TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  scope TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  made INTEGER NOT NULL,
+  ended INTEGER NOT NULL,
+  versions INTEGER NOT NULL,
+  edges INTEGER NOT NULL,
+  testimonies INTEGER NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('unreadable', 'scrubbed')),
+  request TEXT,
+  copied TEXT NOT NULL DEFAULT '[]',
+  PRIMARY KEY (root, id, number)
+) STRICT, WITHOUT ROWID;
+INSERT INTO erasures(root, id, number, scope, at, made, ended, versions, edges, testimonies, state)
+  SELECT root, id, 1, scope, at, made, ended, versions, edges, testimonies, state FROM erasures_before;
+DROP TABLE erasures_before;
+CREATE INDEX erasures_by_scope ON erasures(scope, ended);
 """
 
 STEPS: Final[tuple[str, ...]] = (_NODES, _LINEAGE, _RECEIPTS, _REQUESTS)

@@ -27,6 +27,13 @@ from promptkeel.model import MemoryNode, dump_json
 from promptkeel.store.sqlite_connections import Connections
 from promptkeel.store.sqlite_schema import TABLES
 
+NEWEST_RECEIPT: Final = """
+root = ?1 AND id = ?2 AND number = (SELECT max(number) FROM erasures WHERE root = ?1 AND id = ?2)"""
+"""Which receipt of an identity is about its last erasure."""
+_COPIED: Final = "UPDATE erasures SET copied = ?3 WHERE <NEWEST>".replace("<NEWEST>", NEWEST_RECEIPT)
+_SCRUBBED: Final = "UPDATE erasures SET state = 'scrubbed' WHERE root = ? AND id = ? AND number = ?"
+_NUMBER: Final = "SELECT number FROM erasures WHERE <NEWEST>".replace("<NEWEST>", NEWEST_RECEIPT)
+
 _SHORTEST: Final = 4
 """Text of fewer bytes than this is not looked for on its own: it is everywhere."""
 _SHORTEST_COPY: Final = 8
@@ -117,9 +124,7 @@ def note_copies(connection: apsw.Connection, erased: Sequence[Erased]) -> None:
     held = {table: _texts_in(connection, table, wanted) for table in tables}
     for each in erased:
         copied = [table for table, texts in held.items() if texts is None or not texts.isdisjoint(each.texts)]
-        connection.execute(
-            "UPDATE erasures SET copied = ? WHERE root = ? AND id = ?", (json.dumps(copied), each.root, each.node_id)
-        )
+        connection.execute(_COPIED, (each.root, each.node_id, json.dumps(copied)))
 
 
 def _foreign_tables(connection: apsw.Connection) -> list[str]:
@@ -147,9 +152,9 @@ def _quoted(name: str) -> str:
 
 def scrub(connections: Connections, erased: Sequence[Erased]) -> bool:
     """Empty the write-ahead log into the file, look for what was erased, and note on the receipts that it is gone."""
-    keys = [(each.root, each.node_id) for each in erased]
     try:
         with connections.writing() as connection:
+            keys = [(*key, connection.execute(_NUMBER, key).get) for key in ((e.root, e.node_id) for e in erased)]
             if not _truncate(connection) or _may_be_left(connection, erased):
                 return False
         connections.transact(lambda writer: _note(writer, keys))
@@ -174,12 +179,17 @@ def settle(connections: Connections) -> None:
     connections.transact(lambda writer: _note(writer, keys))
 
 
-def _waiting(connection: apsw.Connection) -> list[tuple[str, str]]:
+_Receipt = tuple[str, str, int]
+"""Root, id and number."""
+
+
+def _waiting(connection: apsw.Connection) -> list[_Receipt]:
     """The receipts that a rewritten file settles: those whose text is in no table of somebody else's."""
-    rows: list[Any] = connection.execute("SELECT root, id, copied FROM erasures WHERE state = 'unreadable'").fetchall()
-    copies = {table for _, _, copied in rows for table in json.loads(copied)}
+    asked = "SELECT root, id, number, copied FROM erasures WHERE state = 'unreadable'"
+    rows: list[Any] = connection.execute(asked).fetchall()
+    copies = {table for *_, copied in rows for table in json.loads(copied)}
     held = {table for table in copies & set(_foreign_tables(connection)) if not _is_empty(connection, table)}
-    return [(root, node_id) for root, node_id, copied in rows if held.isdisjoint(json.loads(copied))]
+    return [(root, node_id, number) for root, node_id, number, copied in rows if held.isdisjoint(json.loads(copied))]
 
 
 def _is_empty(connection: apsw.Connection, table: str) -> bool:
@@ -200,8 +210,8 @@ def _truncate(connection: apsw.Connection) -> bool:
     return not busy
 
 
-def _note(connection: apsw.Connection, keys: list[tuple[str, str]]) -> None:
-    connection.executemany("UPDATE erasures SET state = 'scrubbed' WHERE root = ? AND id = ?", keys)
+def _note(connection: apsw.Connection, keys: Sequence[_Receipt]) -> None:
+    connection.executemany(_SCRUBBED, keys)
 
 
 def _may_be_left(connection: apsw.Connection, erased: Sequence[Erased]) -> bool:

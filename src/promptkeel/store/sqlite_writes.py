@@ -17,7 +17,7 @@ from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.store.operations import visible_node
 from promptkeel.store.sqlite_reads import Rows, edge_of, fetch, root_of_path
 from promptkeel.store.sqlite_schema import root_of
-from promptkeel.store.sqlite_scrubbing import Erased, note_copies, scrub_statistics
+from promptkeel.store.sqlite_scrubbing import NEWEST_RECEIPT, Erased, note_copies, scrub_statistics
 
 _SLACK: Final = 10
 """A log is trimmed when it is longer than its limit by one part in so many."""
@@ -43,11 +43,13 @@ _SCRUB_LOG: Final = """
 UPDATE changes SET label_before = NULL, label_after = NULL WHERE seq IN (SELECT seq <OF ERASED>)
 """.replace("<OF ERASED>", _OF_ERASED)
 _KEEP_RECEIPT: Final = """
-INSERT INTO erasures(root, id, scope, at, made, ended, versions, edges, testimonies, state, request)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (root, id) DO UPDATE SET (scope, at, made, ended, versions, edges, testimonies, state, request) =
-(excluded.scope, excluded.at, excluded.made, excluded.ended, excluded.versions, excluded.edges, excluded.testimonies,
-excluded.state, excluded.request)"""
+INSERT INTO erasures(root, id, number, scope, at, made, ended, versions, edges, testimonies, state, request)
+SELECT ?1, ?2, (SELECT coalesce(max(number), 0) + 1 FROM erasures WHERE root = ?1 AND id = ?2),
+?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11"""
+_CHANGE_RECEIPT: Final = """
+UPDATE erasures SET (scope, at, versions, edges, testimonies, state, request) = (?3, ?4, ?5, ?6, ?7, ?8, ?9)
+WHERE <NEWEST>""".replace("<NEWEST>", NEWEST_RECEIPT)
+_NOTE_MADE: Final = "UPDATE erasures SET made = ?3 WHERE <NEWEST>".replace("<NEWEST>", NEWEST_RECEIPT)
 _TRIM_VERSIONS: Final = """
 DELETE FROM versions WHERE (root, id, seq) IN (SELECT <ROOT>, id, seq FROM changes NOT INDEXED WHERE seq <= ?)
 """.replace("<ROOT>", root_of("scope"))
@@ -122,29 +124,31 @@ class SqliteTransaction:
         """Remove a node with its versions, testimonies and edges; keep the receipt. ``finish`` scrubs the log."""
         key = (node.scope.root, node.id)
         self.erased.append(Erased.of(self._connection, node))
-        was_there = self._delete("DELETE FROM nodes WHERE root = ? AND id = ?", key)
+        was_there = self._count("DELETE FROM nodes WHERE root = ? AND id = ?", key)
         self._oldest[key] = self._connection.execute(_OLDEST, key).get
         ended: int = self._connection.execute("SELECT coalesce(max(seq), 0) FROM changes").get
         # The delete itself has just closed one more version.
-        versions = self._delete("DELETE FROM versions WHERE root = ? AND id = ?", key) - was_there
-        edges = self._delete("DELETE FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2)
-        testimonies = self._delete("DELETE FROM testimonies WHERE root = ? AND id = ?", key)
+        versions = self._count("DELETE FROM versions WHERE root = ? AND id = ?", key) - was_there
+        edges = self._count("DELETE FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2)
+        testimonies = self._count("DELETE FROM testimonies WHERE root = ? AND id = ?", key)
         self._raise_floor("delta_floor", ended)
         receipt = Receipt(node.id, node.scope.path, at, versions, edges, testimonies)
-        self._keep(receipt, 0, ended)
+        self._keep(receipt, ended)
         return receipt
 
     def put_receipt(self, receipt: Receipt) -> None:
-        """Keep a receipt in place of the one of this identity, if there is one."""
-        asked = "SELECT made, ended FROM erasures WHERE root = ? AND id = ?"
-        span = self._connection.execute(asked, (root_of_path(receipt.scope), receipt.node_id)).fetchone()
-        self._keep(receipt, *((0, 0) if span is None else span))
+        """Keep a receipt in place of the newest of this identity, if there is one."""
+        counts = (receipt.versions, receipt.edges, receipt.testimonies)
+        key = (root_of_path(receipt.scope), receipt.node_id)
+        said = (*key, receipt.scope, receipt.at, *counts, receipt.state, receipt.request)
+        if not self._count(_CHANGE_RECEIPT, said):
+            self._keep(receipt, 0)
 
-    def _keep(self, receipt: Receipt, made: int, ended: int) -> None:
+    def _keep(self, receipt: Receipt, ended: int) -> None:
         counts = (receipt.versions, receipt.edges, receipt.testimonies)
         key = (root_of_path(receipt.scope), receipt.node_id)
         self._connection.execute(
-            _KEEP_RECEIPT, (*key, receipt.scope, receipt.at, made, ended, *counts, receipt.state, receipt.request)
+            _KEEP_RECEIPT, (*key, receipt.scope, receipt.at, 0, ended, *counts, receipt.state, receipt.request)
         )
 
     def finish(self) -> None:
@@ -158,15 +162,15 @@ class SqliteTransaction:
         self.erased = [each.with_texts(said.get((each.root, each.node_id), ())) for each in self.erased]
         logged = fetch(self._connection, _FIRST_LOGGED, (keys,))
         self._connection.executemany(
-            "UPDATE erasures SET made = ? WHERE root = ? AND id = ?",
+            _NOTE_MADE,
             # A first entry that closed a version is not the one that made the node: that one was trimmed.
-            [(1 if self._oldest[root, id_] == first else first, root, id_) for root, id_, first in logged],
+            [(root, id_, 1 if self._oldest[root, id_] == first else first) for root, id_, first in logged],
         )
         self._connection.execute(_SCRUB_LOG, (keys,))
         scrub_statistics(self._connection)
         note_copies(self._connection, self.erased)
 
-    def _delete(self, text: str, arguments: tuple[Any, ...]) -> int:
+    def _count(self, text: str, arguments: tuple[Any, ...]) -> int:
         self._connection.execute(text, arguments)
         return self._connection.changes()
 
