@@ -178,6 +178,12 @@ class RamTransaction:
         self.undo.append(lambda: _set_mark(marks, key, before))
         _set_mark(marks, key, value)
 
+    def put_secret(self, secret: bytes) -> None:
+        """Take another store's secret over."""
+        state, before = self._state, self._state.secret
+        state.secret = secret
+        self.undo.append(lambda: setattr(state, "secret", before))
+
     def _cut(self, place: EdgeKey) -> None:
         edge = self._state.edge_at(place)
         self._graph.remove_edge(*place)

@@ -102,15 +102,20 @@ def audit_file(file: DatabaseFile) -> Audit:
         StoreUnavailableError: it cannot be opened.
     """
     file.identify()
-    with file.translated(), closing(file.connect(query_only=True)) as connection:
-        try:
-            ours = connection.pragma("application_id") == APPLICATION_ID
-        except apsw.NotADBError as error:
-            raise NotAStoreError(f"{file.path} is not a SQLite database: {error}") from error
-        if not ours:
-            raise NotAStoreError(f"{file.path} is another program's SQLite database")
+    with file.translated(), closing(_connected(file)) as connection:
         connection.execute("BEGIN")
         return audit(connection)
+
+
+def _connected(file: DatabaseFile) -> apsw.Connection:
+    try:
+        connection = file.connect(query_only=True)
+        if connection.pragma("application_id") == APPLICATION_ID:
+            return connection
+    except apsw.NotADBError as error:
+        raise NotAStoreError(f"{file.path} is not a SQLite database ({error})") from error
+    connection.close()
+    raise NotAStoreError(f"{file.path} is another program's SQLite database")
 
 
 def audit(connection: apsw.Connection) -> Audit:

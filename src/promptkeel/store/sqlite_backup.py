@@ -42,3 +42,10 @@ def take_pages(target: apsw.Connection, path: Path) -> None:
         with target.backup("main", source, "main") as backup:
             while not backup.done:
                 backup.step(-1)
+
+
+def copy_file(source: Path, path: Path) -> None:
+    """Copy a database that is in nobody's hands to a new file."""
+    with closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        connection.execute("BEGIN")
+        copy_pages(connection, path, lambda *_: None)

@@ -228,6 +228,10 @@ class SqliteTransaction:
                 (key, value),
             )
 
+    def put_secret(self, secret: bytes) -> None:
+        """Take another store's secret over."""
+        self._connection.execute("UPDATE meta SET value = ? WHERE key = 'secret'", (secret,))
+
 
 def raise_floor(connection: apsw.Connection, key: str, seq: int) -> None:
     """Let the log, or the history, reach back no further than to this change."""
