@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -224,9 +224,13 @@ class Databases:
         """The address of a new, empty database."""
         name = f"keel_test_{os.getpid()}_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'")
-        address = urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
-        self._made.add(address)
-        return address
+        self._made.add(self.address(name))
+        return self.address(name)
+
+    def address(self, name: str) -> str:
+        """The address of a database on the server."""
+        parts = urlsplit(self._url)
+        return f"postgresql://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
 
     def store(self) -> str:
         """The address of a database that holds an empty store, or nothing yet."""

@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -61,15 +61,16 @@ class Address:
     """
 
     def __init__(self, url: str, schema: str | None = None) -> None:
-        parts = urlsplit(url)
-        given = parse_qsl(parts.query, keep_blank_values=True)
-        query = urlencode([(name, value) for name, value in given if name != "schema"])
-        self.schema = schema or dict(given).get("schema") or "promptkeel"
-        self.conninfo = urlunsplit(("postgresql", *parts[1:3], query, parts.fragment))
         try:
+            parts = urlsplit(url)
+            given = parse_qsl(parts.query, keep_blank_values=True)
+            query = urlencode([(name, value) for name, value in given if name != "schema"], quote_via=quote)
+            # Spelled out: urlunsplit leaves out the slashes of an address without a host.
+            self.conninfo = f"postgresql://{parts.netloc}{parts.path}" + (f"?{query}" if query else "")
             self.parameters = conninfo_to_dict(self.conninfo)
-        except psycopg.ProgrammingError as error:
+        except (ValueError, psycopg.ProgrammingError) as error:
             raise NotAStoreError(f"this is no address of a PostgreSQL database: {str(error).strip()}") from error
+        self.schema = schema or dict(given).get("schema") or "promptkeel"
         secret = self.parameters.get("password")
         # What a store is called ends up in logs.
         self.shown = url if not secret or not parts.password else url.replace(f":{parts.password}@", "@", 1)
