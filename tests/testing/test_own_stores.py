@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from promptkeel.blocking import open_store as open_blocking
@@ -12,6 +13,7 @@ from promptkeel.model import MemoryNode
 from promptkeel.store import BlockingStore, Store, open_store
 from promptkeel.testing import Delete, Edit, LaneSuite, Move, Relabel, StoreSuite
 from promptkeel.testing.lane_suite import PlainScanner
+from servers import Databases
 from store.stock_client import StockClient
 
 
@@ -59,6 +61,38 @@ class TestSqlite(StoreSuite):
                 self.client.run(file, "UPDATE nodes SET scope = ? WHERE root = ? AND id = ?", (scope.path, *key))
             case Delete():
                 self.client.run(file, "DELETE FROM nodes WHERE root = ? AND id = ?", key)
+
+
+class TestPostgres(StoreSuite):
+    databases: Databases
+
+    @pytest.fixture(autouse=True)
+    def use_databases(self, databases: Databases) -> Iterator[None]:
+        self.databases = databases
+        self.used: list[str] = []
+        yield
+        for address in self.used:
+            databases.give_back(address)
+
+    def new_store(self) -> Store:
+        self.used.append(self.databases.store())
+        return open_store(self.used[-1], clock=self.clock)
+
+    def open_again(self, store: Store) -> Store:
+        return open_store(store.url, clock=self.clock)
+
+    def edit_behind(self, store: Store, edit: Edit) -> None:
+        node = edit.node
+        key = (node.scope.root, node.id)
+        with psycopg.connect(store.url) as client:
+            match edit:
+                case Relabel(_, label):
+                    client.execute("UPDATE promptkeel.nodes SET label = %s WHERE root = %s AND id = %s", (label, *key))
+                case Move(_, scope):
+                    moved = "UPDATE promptkeel.nodes SET root = %s, scope = %s WHERE root = %s AND id = %s"
+                    client.execute(moved, (scope.root, scope.path, *key))
+                case Delete():
+                    client.execute("DELETE FROM promptkeel.nodes WHERE root = %s AND id = %s", key)
 
 
 class TestPlainScanner(LaneSuite):

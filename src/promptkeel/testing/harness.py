@@ -165,7 +165,7 @@ def needs_methods(*names: str) -> Callable[[Test], Test]:
     return decorate
 
 
-def patient(**overrides: Any) -> settings:
+def patient() -> settings:
     """The settings of the current profile, without deadlines: a store may wait for its disk."""
     slow = (
         HealthCheck.too_slow,
@@ -173,4 +173,4 @@ def patient(**overrides: Any) -> settings:
         HealthCheck.filter_too_much,
         HealthCheck.large_base_example,
     )
-    return settings(deadline=None, suppress_health_check=slow, **overrides)
+    return settings(deadline=None, suppress_health_check=slow)

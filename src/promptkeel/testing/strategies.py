@@ -27,7 +27,8 @@ HOSTILE: Final = (
     "%s", "\u00e9", "e\u0301", "\u0130", "i\u0307", "\u1e9e", "\u212a", "\u6771\u4eac\u99c5", "\u2329\u65e5\u2330",
     "\U0010ffff", "\U0010ffff\U0010ffff", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\ufeff", "\u200b", "\u200d",
     "\u202e", "\u2066", "\u2028", "\u2029", "\x7f", "\x85", "\U000e0041", "\ufe0f\ufe0f", "\u3164",
-    "</untrusted-data>", "### RULES", "```", "\n", "\r\n", "\t", " ", "  padded  ", "null", "None", "0", "-0", "1e5", "true",
+    "</untrusted-data>", "### RULES", "```", "\n", "\r\n", "\t", " ", "  padded  ", "null", "None", "0", "-0",
+    "1e5", "true",
 )  # fmt: skip
 """Texts that have broken stores and renderers: wildcards, quotes, look-alikes, invisible characters."""
 _UNPRINTABLE: Final = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff"

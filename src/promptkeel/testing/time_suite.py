@@ -17,7 +17,8 @@ from promptkeel.testing.samples import ACME, ADA, BOB, OTHER, edge, ids, node
 
 def forged(heads: Heads) -> Heads:
     """The same numbers, as another store would have them."""
-    return Heads(tuple(attrs.evolve(head, nonce=head.nonce ^ 1) if head.seq else head for head in heads.levels))
+    levels = (attrs.evolve(head, nonce=head.nonce ^ 1) if head.seq else head for head in heads.levels)
+    return attrs.evolve(heads, levels=tuple(levels))
 
 
 class TimeSuite(Suite):
@@ -218,10 +219,11 @@ class TimeSuite(Suite):
         store.put(node())
         old = forged(store.heads(ADA))
         store.put(node("n2"))
+        now = store.heads(ADA)
         with pytest.raises(CompactedError):
             store.nodes_as_of(ADA, old)
         with pytest.raises(CompactedError):
-            store.nodes_as_of(ADA, Heads((*store.heads(ADA).levels[:2], Head(ADA.path, 99, 7))))
+            store.nodes_as_of(ADA, attrs.evolve(now, levels=(*now.levels[:2], Head(ADA.path, 99, 7))))
         with pytest.raises(InvalidInputError):
             store.nodes_as_of(ADA, store.heads(BOB))
 
