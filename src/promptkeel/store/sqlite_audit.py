@@ -41,7 +41,7 @@ def _of(row: str) -> str:
 
 _FRAGMENTS: Final = {
     "LAST": """WITH last AS MATERIALIZED (
-      SELECT scope, id, max(seq) AS seq, label_after FROM changes GROUP BY scope, id
+      SELECT scope, id, max(seq) AS seq, label_before, label_after FROM changes GROUP BY scope, id
     )""",
     "VERSION": _of("versions"),
     "NODE": _of("nodes"),
@@ -58,13 +58,15 @@ OR (last.seq IS NOT NULL AND (heads.seq, heads.nonce) <> (last.seq, last.nonce))
 _HEAD_MISSING: Final = """
 SELECT CAST(scope AS BLOB) FROM (SELECT DISTINCT scope FROM changes UNION SELECT DISTINCT scope FROM nodes)
 WHERE scope NOT IN (SELECT scope FROM heads)"""
-# An ignored insert logs a node that did not change, and keeps its present state as a version.
+# An ignored insert logs a node that did not change, and keeps its present state as a version. An erasure takes its
+# node's labels out of the log, also those of an insert that brought it back in the same transaction.
 _ROW_UNLOGGED: Final = _filled("""
 <LAST> SELECT CAST(nodes.scope AS BLOB), CAST(nodes.id AS BLOB)
 FROM nodes LEFT JOIN last USING (scope, id) LEFT JOIN (
   SELECT root, id, max(ended) AS ended FROM erasures GROUP BY root, id
 ) AS erasures USING (root, id)
-WHERE (erasures.ended IS NULL OR last.seq > erasures.ended) AND CASE WHEN last.seq IS NULL THEN ?1 = 0 ELSE
+WHERE (erasures.ended IS NULL OR (last.seq > erasures.ended AND coalesce(label_before, label_after) IS NOT NULL))
+AND CASE WHEN last.seq IS NULL THEN ?1 = 0 ELSE
   last.label_after IS NOT CASE nodes.state WHEN 'live' THEN nodes.label END AND NOT EXISTS (
     SELECT 1 FROM versions WHERE versions.root = nodes.root AND versions.id = nodes.id AND versions.seq = last.seq
     AND (<VERSION>) IS (<NODE>)) END""")
