@@ -22,7 +22,7 @@ from promptkeel.steps import drive_blocking
 from promptkeel.store.base import Engine, History
 from promptkeel.store.facade import BlockingStore
 from promptkeel.store.opening import open_engine
-from promptkeel.store.operations import Correct, Remember
+from promptkeel.store.operations import Correct, Put, Remember
 from promptkeel.upkeep.checking import check_engine
 from promptkeel.upkeep.copying import copy_steps, copy_store
 from store.examples import ACME, ADA, BOB, OTHER, SteppingClock, node
@@ -70,7 +70,7 @@ actions = st.one_of(
     st.tuples(st.just("correct"), st.sampled_from(["SOUL:one", "SOUL:two", "RULE:one"])),
     st.tuples(st.just("confirm"), st.sampled_from(["ada", "bob", None])),
     st.tuples(st.just("retract"), st.none()),
-    st.tuples(st.just("erase"), st.none()),
+    st.tuples(st.sampled_from(["erase", "bring back"]), st.none()),
     st.tuples(st.sampled_from(["about", "supersedes", "derived_from"]), st.none()),
 )
 programs = st.lists(st.tuples(actions, st.integers(0, 5), st.integers(0, 5)), max_size=20)
@@ -94,6 +94,8 @@ def run(engine: Engine, program: list[Any]) -> None:
                     store.retract(one.scope, one.id)
                 elif action == "erase":
                     store.erase(one.scope, one.id)
+                elif action == "bring back":
+                    store.apply((Put(one, force_erased=True),))
                 else:
                     store.link(MemoryEdge(scope=one.scope, start=one.id, type=action, end=other.id))
         except StoreError:
@@ -131,6 +133,20 @@ def test_what_was_erased_stays_erased(kind: str) -> None:
         assert copy_store(source, target).receipts == 1
         with pytest.raises(NodeErasedError):
             BlockingStore(target).put(node())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_erasure_of_an_id_that_was_brought_back_is_taken_along(kind: str) -> None:
+    with opened("ram", kind) as (source, target):
+        store = BlockingStore(source)
+        for _ in range(2):
+            store.apply((Put(node(), force_erased=True),))
+            store.erase(ADA, "n1")
+        store.apply((Put(node(), force_erased=True),))
+        assert copy_store(source, target).receipts == 2
+        assert everything(target) == everything(source)
+        assert len(target.receipts(ADA)) == 2
+        assert check_engine(target).findings == ()
 
 
 def test_a_target_that_is_not_empty_is_refused_and_unchanged() -> None:

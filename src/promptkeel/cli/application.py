@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from promptkeel.cli import erasing, exchanging, memory, reading
+from promptkeel.cli import erasing, exchanging, memory, reading, upkeep
 from promptkeel.cli.demo import demo
 from promptkeel.cli.display import put_document, put_notice
 from promptkeel.cli.failures import BROKEN_PIPE, EXIT_CODES, INTERRUPTED, OK, as_document, describe, exit_code
@@ -43,6 +43,11 @@ for command in (
     reading.history,
     exchanging.import_,
     exchanging.export,
+    upkeep.check,
+    upkeep.compact,
+    upkeep.backup,
+    upkeep.restore,
+    upkeep.copy,
 ):
     command.epilog = command.epilog or EXIT_CODES
     application.add_command(command)

@@ -156,6 +156,10 @@ class _Writing:
         versions = testimonies = 0
         if isinstance(transaction, KeepsSecret):
             transaction.put_secret(self._secret)
+        for receipt in self._everything.receipts:
+            # Before the nodes: an id may have been brought back, and erased more than once.
+            transaction.erase(_placeholder(receipt), receipt.at)
+            transaction.put_receipt(receipt)
         for done, (node, history) in enumerate(zip(stored.nodes, self._everything.histories, strict=True), 1):
             versions += self._write_node(transaction, node, history)
             left_out.extend(_unwritten(node, history))
@@ -164,8 +168,6 @@ class _Writing:
             testimonies += len(history.testimonies)
             self._on_progress(len(stored.nodes) + done, 2 * len(stored.nodes))
         edges = list(self._linked(transaction, stored, left_out))
-        for receipt in self._everything.receipts:
-            transaction.put_receipt(receipt)
         receipts = len(self._everything.receipts)
         self.report = CopyReport(len(stored.nodes), versions, testimonies, len(edges), receipts, 0, tuple(left_out))
 
@@ -186,6 +188,11 @@ class _Writing:
                 yield edge
             else:
                 left_out.append(f"edge {edge.type} from {edge.start!r} to {edge.end!r}: one of its nodes is not there")
+
+
+def _placeholder(receipt: Receipt) -> MemoryNode:
+    """A node of the identity that was erased."""
+    return MemoryNode(id=receipt.node_id, scope=TenantScope.parse(receipt.scope), label="-")
 
 
 def _end_of(edge: MemoryEdge, keys: set[NodeKey]) -> NodeKey | None:
