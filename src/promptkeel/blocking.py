@@ -42,7 +42,7 @@ class Keel(KeelFacade):
     erase_subject = as_blocking(KeelCore.erase_subject)
     plan_erasure = as_blocking(KeelCore.plan_erasure)
     export_erasure = as_blocking(KeelCore.export_erasure)
-    carry_out = as_blocking(KeelCore.carry_out)
+    perform_erasure = as_blocking(KeelCore.perform_erasure)
     receipts = as_blocking(KeelCore.receipts)
     settle_receipts = as_blocking(KeelCore.settle_receipts)
     link = as_blocking(KeelCore.link)

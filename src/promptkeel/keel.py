@@ -248,7 +248,7 @@ class KeelCore:
             label_prefix: only nodes that are, or ever were, in this prefix.
             below: whether everything below the scope goes too.
         """
-        return (yield from self.carry_out(EraseAll(scope, label_prefix=label_prefix, below=below)))
+        return (yield from self.perform_erasure(EraseAll(scope, label_prefix=label_prefix, below=below)))
 
     def erase_subject(
         self, scope: TenantScope, *, properties: Mapping[str, Any] | None = None, about: str | None = None
@@ -261,7 +261,7 @@ class KeelCore:
             about: the id of the node that stands for the subject.
         """
         request = EraseSubject(scope, properties={} if properties is None else properties, about=about)
-        return (yield from self.carry_out(request))
+        return (yield from self.perform_erasure(request))
 
     def plan_erasure(self, request: ErasureRequest) -> Steps[ErasurePlan]:
         """What an ``EraseAll`` or an ``EraseSubject`` would remove; nothing is written."""
@@ -271,7 +271,7 @@ class KeelCore:
         """What an erasure would remove, and the JSON Lines of it, to be handed over before it goes."""
         return (yield from export_request_steps(self.store, request))
 
-    def carry_out(self, request: ErasureRequest, *, expected: ErasurePlan | None = None) -> Steps[ErasureReceipt]:
+    def perform_erasure(self, request: ErasureRequest, *, expected: ErasurePlan | None = None) -> Steps[ErasureReceipt]:
         """Remove what an ``EraseAll`` or an ``EraseSubject`` asks for; the receipt holds no text.
 
         Raises:
@@ -446,7 +446,7 @@ class Keel(KeelFacade):
     erase_subject = as_async(KeelCore.erase_subject)
     plan_erasure = as_async(KeelCore.plan_erasure)
     export_erasure = as_async(KeelCore.export_erasure)
-    carry_out = as_async(KeelCore.carry_out)
+    perform_erasure = as_async(KeelCore.perform_erasure)
     receipts = as_async(KeelCore.receipts)
     settle_receipts = as_async(KeelCore.settle_receipts)
     link = as_async(KeelCore.link)

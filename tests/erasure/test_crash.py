@@ -55,6 +55,7 @@ def test_a_kill_leaves_all_or_nothing(path: Path) -> None:
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     outcomes: list[tuple[bool, bool]] = []
+    patience = 0.03
     try:
         for kill in range(KILLS):
             scope = X.child("run", str(kill))
@@ -70,7 +71,7 @@ def test_a_kill_leaves_all_or_nothing(path: Path) -> None:
             launcher.stdin.flush()
             eraser = int(launcher.stdout.readline())
             # No sleep of a fixed length would meet the erasure: wait for a random time, or for nothing at all.
-            select.select([], [], [], chance.random() * 0.03)
+            select.select([], [], [], chance.random() * patience)
             os.kill(eraser, signal.SIGKILL)
             was_told = False
             while (said := launcher.stdout.readline()) != b"dead\n":
@@ -81,6 +82,8 @@ def test_a_kill_leaves_all_or_nothing(path: Path) -> None:
             assert (there, len(receipts)) in ((NODES, 0), (0, NODES))
             assert not (was_told and there)
             outcomes.append((there == 0, was_told))
+            # However busy the machine is, about half of the kills meet an erasure that is not committed yet.
+            patience *= 0.8 if there == 0 else 1.25
             engine.close()
     finally:
         launcher.stdin.close()

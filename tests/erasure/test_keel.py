@@ -68,10 +68,10 @@ def test_what_is_handed_over_is_what_goes(keel: blocking.Keel) -> None:
     request = EraseSubject(ADA, properties={"email": "ada@example.org"})
     plan, export = keel.export_erasure(request)
     assert (export.statements, export.edges) == (2, 1)
-    keel.carry_out(request, expected=plan)
+    keel.perform_erasure(request, expected=plan)
     later = keel.remember(ADA, "keeps a cat", block="USER_PROFILE")
     with pytest.raises(pk.ConflictError):
-        keel.carry_out(EraseAll(ADA), expected=plan)
+        keel.perform_erasure(EraseAll(ADA), expected=plan)
     assert keel.get(ADA, later.id)
 
 

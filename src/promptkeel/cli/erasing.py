@@ -10,7 +10,7 @@ import click
 from promptkeel.blocking import Keel
 from promptkeel.cli.display import Column, printable, put_document, put_line, put_notice, put_table
 from promptkeel.cli.failures import FAILED, OK
-from promptkeel.cli.options import Session, read_property, scope_option, session_options
+from promptkeel.cli.options import FilePath, Session, read_property, scope_option, session_options
 from promptkeel.exchange import replace_file
 from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.store.operations import Erase
@@ -45,9 +45,7 @@ is left in the file; 'promptkeel settle' brings it there later.
     help="A property that names a person or a thing; may be given again.",
 )
 @click.option("--about", metavar="ID", help="The node that stands for a person or a thing.")
-@click.option(
-    "--export", "export_path", type=click.Path(dir_okay=False), help="Write it to a file first, as JSON Lines."
-)
+@click.option("--export", "export_path", type=FilePath(), help="Write it to a file first, as JSON Lines.")
 @click.option("--dry-run", is_flag=True, help="List what would go, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @scope_option()
@@ -132,7 +130,7 @@ def _erase_request(
     more = f" and {len(plan.scopes) - 3} more scopes" if len(plan.scopes) > 3 else ""
     if not _is_sure(f"Erase {len(plan.found)} nodes at {where or 'no scope'}{more} for good?", yes=yes):
         return FAILED
-    receipt = keel.carry_out(request, expected=plan)
+    receipt = keel.perform_erasure(request, expected=plan)
     if session.as_json:
         put_document({"action": "erased", "receipt": erasure_document(receipt)})
     else:

@@ -42,7 +42,7 @@ _PATIENCE: Final = 100
 """Milliseconds to wait for readers to move on."""
 _PIECE: Final = 64
 _BLOCK: Final = 1 << 20
-_MOST_COMPARED: Final = 1 << 33
+_MOST_COMPARED: Final = 1 << 31
 """Bytes of the file, times texts, that are worth looking through; beyond, the receipt is left to ``settle``."""
 
 
