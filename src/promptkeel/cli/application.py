@@ -6,13 +6,15 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
 from promptkeel.cli import erasing, exchanging, memory, reading, upkeep
+from promptkeel.cli.declarations import decoded
 from promptkeel.cli.demo import demo
-from promptkeel.cli.display import put_document, put_notice
-from promptkeel.cli.failures import BROKEN_PIPE, EXIT_CODES, INTERRUPTED, OK, as_document, describe, exit_code
+from promptkeel.cli.display import OutputError, put_document, put_notice, writing
+from promptkeel.cli.failures import BROKEN_PIPE, EXIT_CODES, FAILED, INTERRUPTED, OK, as_document, describe, exit_code
 from promptkeel.errors import PromptkeelError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -55,26 +57,47 @@ for command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit code."""
+    if sys.stdout is None:
+        # Before anything is done: the next file that is opened would get its number.
+        put_notice("standard output is closed, nothing was done; send it somewhere, as to /dev/null")
+        return FAILED
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a screen that lacks a letter is no reason to fail
+    words = [decoded(argument) for argument in arguments]
     try:
-        # Not application.main: it answers a closed pipe and an interrupt in ways of its own.
-        with application.make_context("promptkeel", list(arguments)) as context:
-            code = application.invoke(context)
-        sys.stdout.flush()
+        code = _invoke(words)
+        with writing():
+            sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _finish_output()
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
         put_notice("interrupted; what was not committed is not there")
         return INTERRUPTED
+    except (click.ClickException, PromptkeelError, OSError, UnicodeEncodeError) as error:
+        put_notice(describe(error))
+        with suppress(OSError, OutputError):
+            if "--json" in words:
+                put_document(as_document(error))
+        _finish_output()
+        return exit_code(error)
+    return code
+
+
+def _invoke(words: list[str]) -> int:
+    # Not application.main: it answers a closed pipe and an interrupt in ways of its own.
+    try:
+        with application.make_context("promptkeel", words) as context:
+            code = application.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
-    except (click.ClickException, PromptkeelError) as error:
-        put_notice(describe(error))
-        if "--json" in arguments:
-            put_document(as_document(error))
-        return exit_code(error)
     return code if isinstance(code, int) else OK
+
+
+def _finish_output() -> None:
+    """Flush what is still to be said, or drop it: the interpreter would fail at it once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

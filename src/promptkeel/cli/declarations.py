@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
 from promptkeel.blocks import FileSource, MemoryLane, PromptBlockSpec, StaticSource
-from promptkeel.errors import InvalidDeclarationError
+from promptkeel.errors import InvalidDeclarationError, NotAStoreError, StoreUnavailableError
 
 DEFAULT_STORE: Final = "sqlite:///promptkeel.db"
 
@@ -20,6 +22,25 @@ DEFAULT_BLOCKS: Final[Mapping[str, MemoryLane]] = {
 """The memory blocks that the command line knows without being told."""
 
 _FILE_URL: Final = "sqlite:///"
+_SCHEME: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]+:")  # two letters: Windows has drives of one
+_STORES: Final = ("sqlite:", "ram:", "postgresql:", "postgres:")
+
+
+def decoded(word: str) -> str:
+    """A word of the command line, which a locale without UTF-8 has taken for single bytes, as the UTF-8 that it is."""
+    try:
+        return os.fsencode(word).decode()
+    except UnicodeError:
+        return word
+
+
+def encoded(path: str) -> str:
+    """A decoded path as this process names it to the system."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return os.fsdecode(path.encode(errors="surrogateescape"))
+    return path
 
 
 def parse_assignment(text: str, option: str) -> tuple[str, str]:
@@ -74,15 +95,38 @@ def declare_blocks(
 
 
 def store_url(given: str) -> str:
-    """The address of a store given as an address or as the path of a file."""
-    if given.startswith(("sqlite:", "ram:")) or "://" in given:
+    """The address of a store given as an address or as the path of a file.
+
+    Raises:
+        NotAStoreError: it looks like an address and names no kind of store.
+    """
+    given = decoded(given)
+    if given.startswith(_STORES) or "://" in given:
         return given
+    scheme = _SCHEME.match(given)
+    if scheme:
+        path = given[scheme.end() :].lstrip("/") or "x.db"
+        raise NotAStoreError(
+            f"{scheme.group()!r} names no kind of store; write {_FILE_URL}{path}, or ./{given} for a file of that name"
+        )
     return _FILE_URL + quote(given, safe="/\\: ")
 
 
 def missing_file(url: str) -> Path | None:
-    """The file that a store's address names, where there is none; else None."""
+    """The file that a store's address names, where there is none or an empty one; else None.
+
+    Raises:
+        StoreUnavailableError: nobody can say whether there is one.
+    """
     if not url.startswith(_FILE_URL):
         return None
     path = Path(unquote(url[len(_FILE_URL) :]))
-    return None if path.exists() else path
+    try:
+        return None if path.stat().st_size else path
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except UnicodeEncodeError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise StoreUnavailableError(f"cannot look at {path}: {reason}; let this user into its folder") from error

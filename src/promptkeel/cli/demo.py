@@ -19,7 +19,7 @@ from rich.text import Text
 from promptkeel import blocking
 from promptkeel.blocks import FileSource, PromptBlockSpec, StaticSource
 from promptkeel.cli.declarations import DEFAULT_BLOCKS, declare_blocks
-from promptkeel.cli.display import Column, plain_table, put_document, rich_table
+from promptkeel.cli.display import Column, Screen, arranged, counted, plain_table, put_document, writing
 from promptkeel.cli.reading import print_prompt, prompt_document, short_revision
 from promptkeel.errors import StoreUnavailableError
 from promptkeel.exchange import ImportReport, ImportSettings, JsonLines, import_steps
@@ -137,7 +137,8 @@ def demo(as_json: bool) -> None:
         if as_json:
             put_document(_document(report, first, second, third))
         else:
-            _show(Console(highlight=False), folder, report, first, second, third)
+            with writing():
+                _show(Screen(), folder, report, first, second, third)
 
 
 def _import_sample(keel: blocking.Keel) -> ImportReport:
@@ -194,7 +195,8 @@ def _look_document(look: Look) -> dict[str, Any]:
 def _show(console: Console, folder: Path, report: ImportReport, first: Look, second: Look, third: Look) -> None:
     change = changed_bytes(first.prompt.text, second.prompt.text)
     same = _same(first, second)
-    _say(console, f"A store in {folder}, with {report.inserted} statements of an office and {report.linked} edges.")
+    held = f"{counted(report.inserted, 'statement')} of an office and {counted(report.linked, 'edge')}"
+    _say(console, f"A store in {folder}, with {held}.")
     _say(console, f"The prompt of {SCOPE.path}, {first.prompt.tokens} tokens:")
     print_prompt(console, first.prompt.text)
     _say(console, "Its blocks, read for the first time:")
@@ -222,6 +224,6 @@ def _say(console: Console, text: str) -> None:
 
 def _put_blocks(console: Console, look: Look) -> None:
     if console.is_terminal:
-        console.print(rich_table(_TABLE, look.rows()))
+        console.print(arranged(_TABLE, look.rows(), console.width))
     else:
         console.file.write(plain_table(_TABLE, look.rows()))

@@ -6,20 +6,24 @@ Everything that is not a prompt or an export is made printable first: stored tex
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, final
 
 import attrs
 import click
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from promptkeel.errors import PromptkeelError
 from promptkeel.instants import format_date, format_instant
 from promptkeel.model import MemoryNode
 
@@ -29,6 +33,12 @@ _UNPRINTABLE: Final = re.compile(
 )
 _PATIENCE: Final = 1.0
 """Seconds of work before there is a progress bar."""
+_READABLE: Final = 16
+"""As many columns a value that goes on in the next line needs to be read at all."""
+
+
+class OutputError(PromptkeelError):
+    """Standard output does not take what the command says."""
 
 
 def printable(text: str) -> str:
@@ -36,13 +46,32 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around everything that writes to standard output.
+
+    Raises:
+        OutputError: it takes no more.
+        BrokenPipeError: whoever reads it has gone.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write to standard output: {error.strerror or error}; what the command changed stands"
+        ) from error
+
+
 def put_bytes(content: bytes) -> None:
     """Bytes to standard output, as they are."""
-    sys.stdout.flush()
-    rest = memoryview(content)
-    while rest:  # an unbuffered stream may take a part
-        rest = rest[sys.stdout.buffer.write(rest) :]
-    sys.stdout.buffer.flush()
+    with writing():
+        sys.stdout.flush()
+        rest = memoryview(content)
+        while rest:  # an unbuffered stream may take a part
+            rest = rest[sys.stdout.buffer.write(rest) :]
+        sys.stdout.buffer.flush()
 
 
 def put_document(document: object) -> None:
@@ -58,12 +87,34 @@ def put_line(text: str) -> None:
 
 def put_notice(text: str) -> None:
     """One line on standard error, under the program's name."""
-    click.echo(f"promptkeel: {printable(text)}", err=True)
+    with suppress(OSError):  # where nobody can be told, the exit code has to do
+        click.echo(f"promptkeel: {printable(text)}", err=True)
+
+
+def counted(number: int, one: str) -> str:
+    """A number and what it counts, as ``1 fact`` or ``2 facts``."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
 
 
 def is_terminal() -> bool:
     """Whether a person looks at standard output."""
     return sys.stdout.isatty()
+
+
+@final
+class Screen(Console):
+    """Standard output as rich writes to it; without a single escape where ``NO_COLOR`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(color_system=None if _is_plain() else "auto", highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave the answer, and its exit code, to the command."""
+        raise BrokenPipeError
+
+
+def _is_plain() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
 
 
 Justify = Literal["left", "right"]
@@ -90,7 +141,34 @@ def put_table(columns: Sequence[Column], rows: Sequence[Sequence[object]], *, ti
     if not is_terminal():
         put_bytes(plain_table(columns, rows).encode())
         return
-    Console().print(rich_table(columns, rows, title=title))
+    screen = Screen()
+    with writing():
+        if title is not None:
+            screen.print(Text(printable(title), style="italic", overflow="fold"))
+        screen.print(arranged(columns, rows, screen.width))
+
+
+def arranged(columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int) -> RenderableType:
+    """A table where a terminal is wide enough to read one, else each row as a record of ``title: value`` lines."""
+    needed = sum(_width_needed(column, [row[place] for row in rows]) + 3 for place, column in enumerate(columns)) + 1
+    if needed <= width:
+        return rich_table(columns, rows)
+    return Group(*(_record(columns, row) for row in rows))
+
+
+def _width_needed(column: Column, values: Sequence[object]) -> int:
+    lines = [column.title, *(line for value in values for line in _spelled(value).split("\n"))]
+    longest = max(map(cell_len, lines))
+    return min(longest, _READABLE) if column.wraps else longest
+
+
+def _record(columns: Sequence[Column], row: Sequence[object]) -> Text:
+    record = Text(overflow="fold")
+    for column, value in zip(columns, row, strict=True):
+        if _spelled(value):
+            record.append(f"{column.title}: ", style="bold")
+            record.append_text(_cell(value)).append("\n")
+    return record
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
@@ -100,9 +178,9 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
     return "\n".join(lines) + "\n"
 
 
-def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[object]], *, title: str | None = None) -> Table:
+def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> Table:
     """The table for a terminal."""
-    table = Table(title=None if title is None else Text(printable(title)), title_justify="left", header_style="bold")
+    table = Table(header_style="bold")
     for column in columns:
         table.add_column(
             column.title,
@@ -111,8 +189,12 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[object]], *, t
             overflow="fold" if column.wraps else "ellipsis",
         )
     for row in rows:
-        table.add_row(*(value if isinstance(value, Text) else Text(printable(_spelled(value))) for value in row))
+        table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(value: object) -> Text:
+    return value if isinstance(value, Text) else Text(printable(_spelled(value)))
 
 
 def _spelled(value: object) -> str:
@@ -156,7 +238,7 @@ class ProgressBar:
         self._title = title
         self._total = total
         self._started = time.monotonic()
-        self._shown = sys.stderr.isatty()
+        self._shown = sys.stderr is not None and sys.stderr.isatty() and not _is_plain()
         self._progress: Progress | None = None
         self._task = TaskID(0)
 

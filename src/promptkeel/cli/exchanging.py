@@ -18,7 +18,7 @@ import click
 
 from promptkeel.cli.display import Column, ProgressBar, put_bytes, put_document, put_notice, put_table
 from promptkeel.cli.failures import OK, REJECTED
-from promptkeel.cli.options import Session, scope_option, session_options
+from promptkeel.cli.options import FilePath, Session, scope_option, session_options
 from promptkeel.errors import ExchangeError
 from promptkeel.exchange import (
     ImportReport,
@@ -57,7 +57,7 @@ lines are named with their reasons and go to NAME.rejected.jsonl.
 
 
 @click.command(name="import", help=_IMPORT_HELP)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", type=FilePath(exists=True, allow_dash=True))
 @click.option("--format", "format_name", type=click.Choice(["jsonl", "mcp"]), default="jsonl", show_default=True)
 @click.option("--prefix", default="SOUL:", show_default=True, help="mcp: the label prefix of observations.")
 @click.option("--source", help="mcp: who or what said so; left out, not recorded.")
@@ -67,9 +67,7 @@ lines are named with their reasons and go to NAME.rejected.jsonl.
 @click.option("--force-erased", is_flag=True, help="Bring back nodes that were erased.")
 @click.option("--strict", is_flag=True, help="One rejected line rejects them all.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
-@click.option(
-    "--rejects", type=click.Path(dir_okay=False), help="Where rejected lines go.", show_default="next to FILE"
-)
+@click.option("--rejects", type=FilePath(), help="Where rejected lines go.", show_default="next to FILE")
 @scope_option(required=False)
 @session_options()
 def import_(
@@ -205,7 +203,7 @@ def _put_report(session: Session, report: ImportReport, rejects: _RejectFile) ->
 
 
 @click.command
-@click.option("--output", type=click.Path(dir_okay=False), help="The file, replaced whole; left out, standard output.")
+@click.option("--output", type=FilePath(), help="The file, replaced whole; left out, standard output.")
 @click.option("--format", "format_name", type=click.Choice(["jsonl", "mcp"]), default="jsonl", show_default=True)
 @click.option("--prefix", default="SOUL:", show_default=True, help="mcp: the label prefix of observations.")
 @click.option("--all", "everything", is_flag=True, help="jsonl: retracted and superseded nodes too.")

@@ -55,9 +55,15 @@ def exit_code(error: Exception) -> int:
 
 def describe(error: Exception) -> str:
     """What went wrong, in one line."""
+    if isinstance(error, UnicodeEncodeError):
+        return one_line(f"this locale cannot spell {error.object!r}; set LC_ALL=C.UTF-8")
+    if isinstance(error, OSError) and not isinstance(error, PromptkeelError):
+        return one_line(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     if not isinstance(error, click.ClickException):
         return one_line(str(error))
     message = one_line(error.format_message())
+    if isinstance(error, click.NoSuchOption):
+        message = f"{message.removesuffix('.')}; a text that begins with a dash stands last, after --"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         message = f"{message.removesuffix('.')}; see {error.ctx.command_path} --help"
     return message
@@ -70,5 +76,5 @@ def one_line(text: str) -> str:
 
 def as_document(error: Exception) -> dict[str, Any]:
     """What ``--json`` prints of an error."""
-    kind = type(error).__name__ if isinstance(error, PromptkeelError) else "UsageError"
+    kind = "UsageError" if isinstance(error, click.ClickException) else type(error).__name__
     return {"error": {"type": kind, "message": describe(error), "exit_code": exit_code(error)}}

@@ -12,7 +12,15 @@ import click
 
 from promptkeel import blocking
 from promptkeel.blocks import MemoryLane, PromptBlockSpec
-from promptkeel.cli.declarations import DEFAULT_STORE, declare_blocks, declare_lanes, missing_file, store_url
+from promptkeel.cli.declarations import (
+    DEFAULT_STORE,
+    declare_blocks,
+    declare_lanes,
+    decoded,
+    encoded,
+    missing_file,
+    store_url,
+)
 from promptkeel.cli.failures import MissingStoreError
 from promptkeel.errors import InvalidInstantError, InvalidScopeError
 from promptkeel.instants import parse_instant
@@ -64,24 +72,37 @@ class Session:
         return blocking.open(self.url, blocks=self.blocks)
 
 
+@final
+class FilePath(click.Path):
+    """A file that the command line names."""
+
+    def __init__(self, *, exists: bool = False, allow_dash: bool = False) -> None:
+        super().__init__(exists=exists, dir_okay=False, allow_dash=allow_dash)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as this process names it to the system."""
+        return super().convert(encoded(value), param, ctx)
+
+
 def read_scope(value: str | TenantScope) -> TenantScope:
     """The scope of a path."""
     if isinstance(value, TenantScope):
         return value
     try:
-        return TenantScope.parse(value)
+        return TenantScope.parse(decoded(value))
     except InvalidScopeError as error:
         raise click.BadParameter(str(error)) from None
 
 
 def read_time(value: Any) -> Any:
-    """The instant of ISO 8601 text; None for ``none``, which is "not recorded"."""
+    """The ISO 8601 text of an instant; None for ``none``, which is "not recorded"."""
     if value is NOT_GIVEN or value == "none":
         return NOT_GIVEN if value is NOT_GIVEN else None
     try:
-        return parse_instant(value)
+        parse_instant(value)
     except InvalidInstantError as error:
         raise click.BadParameter(str(error)) from None
+    return value
 
 
 def read_property(value: Any) -> tuple[str, Any]:
@@ -102,6 +123,7 @@ def scope_option(*, required: bool = True) -> Callable[[Command], Command]:
         type=read_scope,
         required=required,
         envvar="PROMPTKEEL_SCOPE",
+        show_envvar=True,
         metavar="PATH",
         help="Who asks, as org:acme/user:ada; '' is the whole deployment.",
     )
@@ -150,6 +172,7 @@ def session_options(*, authored: bool = False) -> Callable[[Callable[..., Any]],
             click.option(
                 "--store",
                 envvar="PROMPTKEEL_STORE",
+                show_envvar=True,
                 default=DEFAULT_STORE,
                 show_default=True,
                 metavar="URL|FILE",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from promptkeel.cli.display import (
     Column,
+    counted,
     date_of,
     is_terminal,
     node_document,
@@ -25,6 +26,7 @@ from promptkeel.errors import InvalidInputError
 from promptkeel.keel import Why
 from promptkeel.model import BlockFact, MemoryNode
 from promptkeel.prompt import Prompt
+from promptkeel.render.facts import newest_last
 from promptkeel.resolver import ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import History, Testimony
@@ -66,7 +68,7 @@ def fact_document(fact: BlockFact) -> dict[str, Any]:
 @scope_option()
 @session_options()
 def facts(session: Session, *, scope: TenantScope, block: str | None) -> None:
-    """Show every fact that the memory blocks hold at a scope, with its provenance."""
+    """Show every fact that the memory blocks hold at a scope, with its provenance, in the order of the prompt."""
     if block is not None and block not in session.lanes:
         declared = ", ".join(session.lanes)
         raise InvalidInputError(f"{block!r} is no declared memory block (declared: {declared})", field="--block")
@@ -77,17 +79,19 @@ def facts(session: Session, *, scope: TenantScope, block: str | None) -> None:
         return
     if is_terminal():
         for each in found:
-            title = f"{each.name}: {len(each.facts)} facts at {short_revision(each.revision_id)}"
-            put_table(
-                _FACTS_ON_TERMINAL, [(_fact_with_provenance(fact), fact.node_id) for fact in each.facts], title=title
-            )
+            if not each.facts:
+                put_line(f"{each.name}: no facts")
+                continue
+            title = f"{each.name}: {counted(len(each.facts), 'fact')} at {short_revision(each.revision_id)}"
+            rows = [(_fact_with_provenance(fact), fact.node_id) for fact in newest_last(each.facts)]
+            put_table(_FACTS_ON_TERMINAL, rows, title=title)
         return
-    rows = [
+    lines = [
         (each.name, fact.value, fact.source, date_of(fact.recorded), fact.trust, fact.node_id)
         for each in found
-        for fact in each.facts
+        for fact in newest_last(each.facts)
     ]
-    put_table(_FACTS, rows)
+    put_table(_FACTS, lines)
 
 
 def _fact_with_provenance(fact: BlockFact) -> Text:
@@ -98,6 +102,8 @@ def _fact_with_provenance(fact: BlockFact) -> Text:
 def short_revision(revision: str) -> str:
     """A revision short enough for a table: its count, and the end of its digest."""
     kind, _, rest = revision.partition(":")
+    if rest.endswith(":empty"):
+        return revision
     count = rest.partition(":")[0] + ":" if kind == "mem" else ""
     return f"{kind}:{count}…{revision[-6:]}"
 
@@ -106,7 +112,7 @@ def _lane_document(block: ResolvedBlock) -> dict[str, Any]:
     return {
         "name": block.name,
         "revision": block.revision_id,
-        "facts": [fact_document(fact) for fact in block.facts],
+        "facts": [fact_document(fact) for fact in newest_last(block.facts)],
         "unreadable": [
             {"node_id": each.node_id, "field": each.field, "reason": each.reason} for each in block.revision.unreadable
         ],
@@ -234,7 +240,7 @@ def _version_row(version: MemoryNode) -> tuple[str, ...]:
         f"{name}: {value}" for name, value in version.own_properties.items() if not name.startswith("_")
     )
     return (
-        (time_of(version.updated) or "")[:19],
+        _second_of(version.updated),
         version.state,
         version.label,
         properties,
@@ -242,6 +248,11 @@ def _version_row(version: MemoryNode) -> tuple[str, ...]:
         date_of(version.recorded),
         version.trust or "",
     )
+
+
+def _second_of(instant: object) -> str:
+    text = time_of(instant)
+    return "" if text is None else text[:19] + "Z"
 
 
 def _testimony_line(testimony: Testimony) -> str:
