@@ -22,8 +22,8 @@ from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.store.base import Engine, Heads, LaneRequest, LaneRow
 from promptkeel.store.opening import open_engine
 from promptkeel.store.operations import Correct, Erase, Link, Operation, Outcome, Put, Remember, Retract
+from promptkeel.testing.model import Key, ModelStore, order, shown
 from store.examples import ACME, ADA, BOB, OTHER, SteppingClock
-from store.model_store import Event, Key, Memory, ModelStore, order, shown
 from store.stock_client import StockClient
 
 SCOPES = (DEPLOYMENT, ACME, ADA, BOB, OTHER)
@@ -71,6 +71,17 @@ def row_of(node: MemoryNode) -> tuple[Any, ...]:
 def rows_of(rows: list[LaneRow]) -> list[tuple[Any, ...]]:
     """Rows in lane order, without properties: what a row's text of them says is checked where it is read."""
     return sorted((row[:7] for row in rows), key=lambda row: (row[0], row[1] is not None, row[1] or 0, row[2], row[3]))
+
+
+@attrs.frozen
+class Memory:
+    """What a test saw at one moment: of a scope, its heads and everything visible."""
+
+    scope: TenantScope
+    heads: Heads
+    events: int
+    visible: dict[Key, MemoryNode]
+    lane: list[MemoryNode]
 
 
 @attrs.define
@@ -378,7 +389,7 @@ class RawEdits(BothStores):
         if verb == "INSERT OR IGNORE" and key in self.model.nodes:
             # The log names the row that was left alone: one more look, never a wrong answer.
             kept = self.model.nodes[key]
-            self.model.events.append(Event(len(self.model.events) + 1, kept.scope.path, id_, shown(kept), shown(kept)))
+            self.model.log(kept.scope.path, id_, shown(kept), shown(kept))
         else:
             self.place(node)
 
