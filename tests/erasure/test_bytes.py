@@ -187,7 +187,7 @@ def test_settling_moves_no_head(engine: SqliteEngine) -> None:
     heads = engine.heads(X)
     engine.settle_receipts()
     assert engine.receipts(X)[0].state == "scrubbed"
-    assert engine.heads(X) == heads
+    assert engine.heads(X).levels == heads.levels
 
 
 def test_without_settling_an_erasure_is_as_quick_as_it_can_be(engine: SqliteEngine) -> None:

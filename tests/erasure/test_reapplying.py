@@ -65,7 +65,7 @@ def test_applying_receipts_again_does_nothing(engine: Engine) -> None:
     before, heads = everything(engine), engine.heads(X)
     assert reapply(engine, [receipt, *receipt.receipts]) == 0
     assert everything(engine) == before
-    assert engine.heads(X) == heads
+    assert engine.heads(X).levels == heads.levels
 
 
 def test_what_was_brought_back_on_purpose_stays(engine: Engine, clock: Any) -> None:
