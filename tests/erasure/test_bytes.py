@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from erasure.disk import left_in_tables, left_on_disk
 from erasure.test_what_goes import erase, keep
 from erasure.worlds import SCOPES, build, everything
-from promptkeel.errors import NodeErasedError
+from promptkeel.errors import NodeErasedError, StoreFullError
 from promptkeel.instants import system_clock
 from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import drive_blocking
@@ -20,10 +21,11 @@ from promptkeel.store.operations import Erase
 from promptkeel.store.sqlite import SqliteEngine
 from promptkeel.upkeep.erasing import erase_steps
 from promptkeel.upkeep.erasure import EraseAll, EraseSubject, ErasureRequest
+from store.sqlite.faults import Disk, RecordingVFS
 from store.stock_client import StockClient
 
 A, X = TenantScope.parse("org:a"), TenantScope.parse("org:a/user:x")
-SEEDS = range(24)
+SEEDS = range(400 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 24)
 
 
 @pytest.fixture
@@ -196,3 +198,30 @@ def test_without_settling_an_erasure_is_as_quick_as_it_can_be(engine: SqliteEngi
     receipt = drive_blocking(erase_steps(StoreCore(engine), EraseAll(X), settle=False))
     assert receipt.state == "unreadable"
     snapshot.close()
+
+
+def test_a_disk_that_is_full_leaves_the_receipt_as_it_was(path: Path) -> None:
+    disk = Disk()
+    vfs = RecordingVFS(f"full {id(disk)}", disk)
+    engine = SqliteEngine(f"sqlite:///{path}", clock=system_clock, vfs=f"full {id(disk)}")
+    try:
+        for number in range(300):
+            keep(engine, f"n{number}", f"SOUL:kept {number}")
+        keep(engine, "gone", "SOUL:token-of-gone")
+        snapshot = engine.open_snapshot()
+        engine.apply([Erase(X, "gone")])
+        snapshot.close()
+        before = everything(engine)
+        for space in range(0, 12, 3):
+            disk.full_after = space
+            with pytest.raises(StoreFullError):
+                engine.settle_receipts()
+            disk.full_after = None
+            assert engine.receipts(X)[0].state == "unreadable"
+            assert everything(engine) == before
+        engine.settle_receipts()
+        assert engine.receipts(X)[0].state == "scrubbed"
+        assert left_on_disk(path, ["token-of-gone"]) == []
+    finally:
+        engine.close()
+        vfs.unregister()

@@ -99,6 +99,7 @@ def check_erasure(engine: Engine, seed: int, request_: ErasureRequest) -> None:
     assert not [text for text in (*PREFIXES, *PEOPLE) if text in spelled]
     assert drive_blocking(receipt_steps(StoreCore(engine), receipt.request)) == receipt
     assert plan(engine, request_).found == ()
+    assert engine.audit().findings == ()
 
 
 def test_every_node_goes_however_many(engine: Engine) -> None:
