@@ -34,6 +34,7 @@ EIGHT_BLOCKS = [
     *(pk.PromptBlockSpec(name=name, source=pk.MemoryLane(prefix)) for name, prefix in PREFIXES.items()),
 ]
 PROBE = "PRAGMA data_version"
+SCHEMA = "PRAGMA schema_version"
 GLANCE = " ".join(glance_statement(len(ADA.chain)).split())
 
 
@@ -183,7 +184,7 @@ def test_the_blocking_twin_counts_the_same(url, traced, threads):
         assert threads == []
 
 
-def test_a_commit_in_another_scope_costs_the_probe_and_one_statement(url, traced, threads):
+def test_a_commit_in_another_scope_costs_the_probe_the_schemas_number_and_one_statement(url, traced, threads):
     fill(url, 200)
 
     async def main():
@@ -195,7 +196,7 @@ def test_a_commit_in_another_scope_costs_the_probe_and_one_statement(url, traced
             traced.clear()
             del threads[:]
             assert await keel.prompt(ADA) is first
-            assert traced.statements == [PROBE, GLANCE]
+            assert traced.statements == [PROBE, SCHEMA, GLANCE]
             assert threads == []
             assert difference(counted(keel), before) == {"probes": 1, "head_reads": 1}
             traced.clear()
@@ -248,10 +249,10 @@ def test_a_change_in_one_lane_reads_the_changed_row_alone_however_large_the_lane
     assert changed == ["USER_PROFILE"]
     assert small.counters == {"probes": 1, "head_reads": 1, "deltas": 1, "renders": 1}
     assert small == large
-    assert small.statements[:2] == [PROBE, GLANCE]
+    assert small.statements[:3] == [PROBE, SCHEMA, GLANCE]
     reads_of_nodes = [statement for statement in small.statements if "FROM nodes" in statement]
     assert len(reads_of_nodes) == 1
-    assert len(small.statements) <= 12
+    assert len(small.statements) <= 13
 
 
 def test_the_rows_read_after_changes_are_the_changed_ones(url, traced, threads):
@@ -271,7 +272,7 @@ def test_a_commit_in_a_lane_that_no_block_shows_reads_no_node_and_renders_nothin
     fill(url, 200)
     work, changed = work_after(url, traced, threads, in_another_lane)
     assert changed == []
-    assert work.statements == [PROBE, GLANCE]
+    assert work.statements == [PROBE, SCHEMA, GLANCE]
     assert work.counters == {"probes": 1, "head_reads": 1}
 
 

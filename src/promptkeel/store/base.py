@@ -52,9 +52,16 @@ class Head:
 @final
 @attrs.frozen(order=False, cache_hash=True)
 class Heads:
-    """One head for every level of a scope's chain. Equal heads: nothing visible has changed."""
+    """One head for every level of a scope's chain. Equal heads: nothing visible has changed.
+
+    Attributes:
+        levels: the deployment's head first, the scope's own last.
+        schema: another number from the moment on that what moves heads may have been switched off for a while; it
+            counts within one open store, and is not kept with heads that are written down.
+    """
 
     levels: tuple[Head, ...]
+    schema: int = 0
 
     @property
     def scope(self) -> str:

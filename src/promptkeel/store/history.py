@@ -72,8 +72,11 @@ def check_chain(scope: TenantScope, heads: Heads) -> None:
 
 
 def tells_difference(since: Heads, current: Heads, delta_floor: int, nonce_at: NonceAt) -> bool:
-    """Whether the log says everything that changed from ``since`` to ``current``, at each level."""
-    return all(
+    """Whether the log says everything that changed from ``since`` to ``current``, at each level.
+
+    It does not where the log itself may have been switched off in between.
+    """
+    return since.schema == current.schema and all(
         past == present or (past.seq >= delta_floor and (past.seq == 0 or nonce_at(past.scope, past.seq) == past.nonce))
         for past, present in zip(since.levels, current.levels, strict=True)
     )

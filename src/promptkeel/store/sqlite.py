@@ -40,7 +40,7 @@ from promptkeel.store.base import (
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
 from promptkeel.store.sqlite_audit import audit
 from promptkeel.store.sqlite_backup import copy_pages, take_pages
-from promptkeel.store.sqlite_connections import Connections
+from promptkeel.store.sqlite_connections import Connections, Loan
 from promptkeel.store.sqlite_file import DatabaseFile
 from promptkeel.store.sqlite_glance import glance
 from promptkeel.store.sqlite_reads import SHORT_LOG, Rows, read_heads
@@ -59,12 +59,25 @@ def path_of(url: str) -> Path:
     """
     if not url.startswith(_PREFIX):
         raise NotAStoreError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
-    name = unquote(url[len(_PREFIX) :])
+    try:
+        name = unquote(url[len(_PREFIX) :], errors="strict")
+        name.encode()
+    except UnicodeError:
+        raise NotAStoreError(
+            f"{url!a} holds what is not UTF-8; no file that a store can be in has such a name"
+        ) from None
     if not name or name.startswith(":memory:"):
         raise NotAStoreError(f"{url!r} names no file; for a store in memory use 'ram:'")
     if "\0" in name:
         raise NotAStoreError(f"{url!r} holds a NUL; no file has such a name")
     return Path(name)
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise NotAStoreError(f"{path} leads to no file: its links go round in a circle") from error
 
 
 @final
@@ -98,8 +111,8 @@ class SqliteEngine:
         self.url = url
         self._clock = clock
         self._log_limit = log_limit
-        # Absolute, so that a later change of the working folder does not move the store.
-        self._connections = Connections(DatabaseFile(path_of(url).absolute(), busy_timeout=busy_timeout, vfs=vfs))
+        # Resolved once, so that no later change of the working folder or of a link moves the store.
+        self._connections = Connections(DatabaseFile(_resolved(path_of(url)), busy_timeout=busy_timeout, vfs=vfs))
 
     # Short reads
 
@@ -110,19 +123,22 @@ class SqliteEngine:
     def heads(self, scope: TenantScope) -> Heads:
         """The present heads of the scope's chain."""
         with self._connections.short() as connection:
-            return read_heads(connection, scope)
+            schema = self._connections.check_schema(connection)
+            return read_heads(connection, scope, schema)
 
     def tail(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp | None:
         """As ``catch_up`` where at most a few changes say it all; else None."""
         if not requests or any(request.since is None for request in requests):
             return None
         with self._connections.short() as connection:
-            untouched = glance(connection, scope, requests, SHORT_LOG)
+            # Read before the heads, so that heads never carry a newer one than they were read at.
+            schema = self._connections.check_schema(connection)
+            untouched = glance(connection, scope, requests, SHORT_LOG, schema)
             if untouched is not None:
                 return untouched
             connection.execute("BEGIN")
             try:
-                return Rows(connection).catch_up(scope, requests, short=True)
+                return Rows(connection, schema).catch_up(scope, requests, short=True)
             finally:
                 connection.execute("ROLLBACK")
 
@@ -147,8 +163,8 @@ class SqliteEngine:
 
     def catch_up(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp:
         """All lanes at one point in time, each as a difference where the log reaches back, else whole."""
-        with self._connections.reading() as connection:
-            found = Rows(connection).catch_up(scope, requests)
+        with self._connections.lent() as loan:
+            found = Rows(loan.connection, loan.schema).catch_up(scope, requests)
             assert found is not None  # noqa: S101 - only a short read answers None
             return found
 
@@ -164,8 +180,8 @@ class SqliteEngine:
 
     def changes(self, scope: TenantScope, since: Heads, label_prefix: str | None) -> Changes:
         """What changed since these heads."""
-        with self._connections.reading() as connection:
-            return Rows(connection).changes(scope, since, label_prefix)
+        with self._connections.lent() as loan:
+            return Rows(loan.connection, loan.schema).changes(scope, since, label_prefix)
 
     def history(self, scope: TenantScope, node_id: str) -> History:
         """Every kept version of a visible node."""
@@ -224,6 +240,11 @@ class SqliteEngine:
         with self._connections.short() as connection:
             return log_span(connection)
 
+    def floor_keeping(self, changes: int) -> int:
+        """The change behind which so many are left; 0 where there are no more."""
+        first, last = self.log_span()
+        return max(0, last - changes) if last - first >= changes else 0
+
     def compact(self, floor: int, step: int) -> int:
         """Forget at most ``step`` of the changes up to ``floor``, oldest first; how many. The last change stays."""
 
@@ -270,39 +291,38 @@ class SqliteSnapshot:
         self._connections = connections
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._connection: apsw.Connection | None
-        self._connection, self._generation = connections.lend()
+        self._loan: Loan | None = connections.lend()
 
     def heads(self, scope: TenantScope) -> Heads:
         """The heads at the snapshot."""
-        with self._open() as connection:
-            return read_heads(connection, scope)
+        with self._open() as loan:
+            return read_heads(loan.connection, scope, loan.schema)
 
     def get(self, scope: TenantScope, node_id: str) -> MemoryNode:
         """The node as it was at the snapshot."""
-        with self._open() as connection:
-            return visible_node(Rows(connection), scope, node_id)
+        with self._open() as loan:
+            return visible_node(Rows(loan.connection), scope, node_id)
 
     def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
         """The live nodes as they were at the snapshot."""
-        with self._open() as connection:
-            return Rows(connection).query_nodes(scope, label_prefix, limit)
+        with self._open() as loan:
+            return Rows(loan.connection).query_nodes(scope, label_prefix, limit)
 
     @contextmanager
-    def _open(self) -> Iterator[apsw.Connection]:
+    def _open(self) -> Iterator[Loan]:
         if os.getpid() != self._process:
             raise StoreClosedError("the snapshot belongs to the parent of this process; open one here")
-        with self._lock:
-            if self._connection is None:
+        with self._connections.gate(), self._lock:
+            if self._loan is None:
                 raise StoreClosedError("the snapshot is closed")
             with self._connections.translated():
-                yield self._connection
+                yield self._loan
 
     def close(self) -> None:
         """Let the store move on."""
         if os.getpid() != self._process:
             return
         with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                self._connections.take_back(connection, self._generation)
+            loan, self._loan = self._loan, None
+            if loan is not None:
+                self._connections.take_back(loan)

@@ -4,10 +4,17 @@ Roles never share a connection. The *probe* never writes and never holds a trans
 says nothing about either. The *short* connection serves reads of a row or a few, from an event loop. *Readers* scan,
 each for one call at a time. The one *writer* is under a lock. Every role re-opens lazily when the generation moves:
 after a fork, and when the file was replaced by another (its device and inode are looked at, at most every
-``LOOK_INTERVAL``).
+``LOOK_INTERVAL``, and whenever a connection is made).
 
-Before a fork all idle connections are closed: SQLite keeps one record of its locks per process and file, and a child
-that inherited it would believe in locks that it does not have.
+A file that replaces another is opened only when the write-ahead log of the old one is out of its way. A log that was
+taken away is put back into the file where nobody can have written since; where somebody may have, what is there is
+opened again and an error says so.
+
+Heads say nothing about what was written while triggers were off. So they carry what the schema is (``Heads.schema``):
+whenever that has moved, the triggers are compared with what they must be, and heads from before equal none from after.
+
+Before a fork readers are waited for and all idle connections are closed: SQLite keeps one record of its locks per
+process and file, and a child that inherited it would believe in locks that it does not have.
 """
 
 from __future__ import annotations
@@ -21,9 +28,11 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar, final
 
 import apsw
+import attrs
 
 from promptkeel.errors import CommitUnknownError
-from promptkeel.store.sqlite_file import DatabaseFile, Identity, close
+from promptkeel.store.forking import FORK_PATIENCE, ForkGate
+from promptkeel.store.sqlite_file import DatabaseFile, FileMovedError, close
 from promptkeel.store.sqlite_schema import check_triggers
 
 T = TypeVar("T")
@@ -31,19 +40,36 @@ T = TypeVar("T")
 LOOK_INTERVAL: Final = 0.2
 """Seconds after which a file replaced by rename is noticed, at most."""
 _IDLE_READERS: Final = 4
-_FORK_PATIENCE: Final = 1.0
+_LOOK_PATIENCE: Final = 1.0
 
 
 @final
 class _Role:
     """A connection that is used under its lock and re-opened when the generation has moved."""
 
-    __slots__ = ("connection", "generation", "lock")
+    __slots__ = ("connection", "generation", "holder", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.holder: int | None = None
         self.connection: apsw.Connection | None = None
         self.generation = -1
+
+
+@final
+@attrs.frozen(eq=False)
+class Loan:
+    """A reader in a read transaction.
+
+    Attributes:
+        connection: the reader.
+        generation: of the connections when it was lent.
+        schema: what its heads are to carry.
+    """
+
+    connection: apsw.Connection
+    generation: int
+    schema: int
 
 
 @final
@@ -65,12 +91,13 @@ class Connections:
         self._state = threading.RLock()
         self._probe, self._short, self._writer = _Role(), _Role(), _Role()
         self._readers: list[tuple[apsw.Connection, int]] = []
+        self._lent: dict[int, apsw.Connection] = {}
+        self.gate = ForkGate()
         self._closed = False
         self._unsettled = False
         self._generation = 0
         self._next_look = 0.0
-        self._identity: Identity = (0, 0)
-        self._schema = -1
+        self._schema = self._first_schema = -1
         self._held_for_fork: list[threading.Lock] = []
         with self._state:
             self._open_file()
@@ -91,64 +118,106 @@ class Connections:
                 return role.generation, connection.execute("PRAGMA data_version").get
             except apsw.Error as error:
                 raise self._file.translate(error) from error
+            except FileMovedError:
+                self._next_look = 0.0
+        return self.probe()
 
     @contextmanager
     def short(self) -> Iterator[apsw.Connection]:
         """The connection for reads of a row or a few."""
-        self.check()
-        role = self._short
-        with role.lock, self.translated():
-            yield self._current(role, query_only=True)
+        with self._taken(self._short, query_only=True, patience=-1) as connection:
+            yield connection
 
     @contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
-        """A reader in a read transaction of its own."""
-        connection, generation = self.lend()
+    def _taken(self, role: _Role, *, query_only: bool, patience: float) -> Iterator[apsw.Connection]:
+        """A role's connection, for this thread alone."""
+        connection = None
+        while connection is None:
+            self.check()
+            if not role.lock.acquire(timeout=patience):
+                raise self._file.busy()
+            try:
+                with self.translated():
+                    connection = self._current(role, query_only=query_only)
+            except FileMovedError:
+                self._next_look = 0.0
+            finally:
+                if connection is None:
+                    role.lock.release()
+        role.holder = threading.get_ident()
         try:
             with self.translated():
                 yield connection
         finally:
-            self.take_back(connection, generation)
+            role.holder = None
+            role.lock.release()
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A reader in a read transaction of its own."""
+        with self.lent() as loan:
+            yield loan.connection
+
+    @contextmanager
+    def lent(self) -> Iterator[Loan]:
+        """As ``reading``, with what heads are to carry."""
+        with self.gate():
+            loan = self.lend()
+            try:
+                with self.translated():
+                    yield loan
+            finally:
+                self.take_back(loan)
 
     @contextmanager
     def auditing(self) -> Iterator[apsw.Connection]:
         """A connection of its own in a read transaction, also where a store could not be trusted any more."""
-        self.check()
-        with self.translated():
-            connection = self._file.connect(query_only=True)
+        with self.gate(), self.translated():
+            connection = self._new_reader()
             try:
                 connection.execute("BEGIN")
                 yield connection
             finally:
                 close(connection)
 
-    def lend(self) -> tuple[apsw.Connection, int]:
-        """A reader in a read transaction, and its generation; to be given to ``take_back``."""
-        self.check()
-        connection = None
-        with self._state:
-            generation = self._generation
-            while self._readers and connection is None:
-                candidate, made = self._readers.pop()
-                if made == generation:
-                    connection = candidate
-                else:
-                    close(candidate)
-        with self.translated():
+    def _new_reader(self) -> apsw.Connection:
+        while True:
+            self.check()
+            try:
+                return self._file.connect(query_only=True)
+            except FileMovedError:
+                self._next_look = 0.0
+
+    def lend(self) -> Loan:
+        """A reader in a read transaction; to be given to ``take_back``."""
+        with self.gate(), self.translated():
+            self.check()
+            connection = None
+            with self._state:
+                generation = self._generation
+                while self._readers and connection is None:
+                    candidate, made = self._readers.pop()
+                    if made == generation:
+                        connection = candidate
+                    else:
+                        close(candidate)
             if connection is None:
-                connection = self._file.connect(query_only=True)
+                connection = self._new_reader()
+            self._lent[id(connection)] = connection
             try:
                 connection.execute("BEGIN")
                 # The transaction holds still from this, its first read.
-                self._check_schema(connection)
+                return Loan(connection, generation, self.check_schema(connection))
             except BaseException:
+                del self._lent[id(connection)]
                 close(connection)
                 raise
-        return connection, generation
 
-    def take_back(self, connection: apsw.Connection, generation: int) -> None:
+    def take_back(self, loan: Loan) -> None:
         """End a reader's transaction and keep it for the next call, or close it."""
+        connection, generation = loan.connection, loan.generation
         with self._state:
+            self._lent.pop(id(connection), None)
             try:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -169,7 +238,7 @@ class Connections:
         with self.writing() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                self._check_schema(connection)
+                self.check_schema(connection)
                 answer = work(connection)
                 if keep:
                     self._commit(connection)
@@ -180,15 +249,8 @@ class Connections:
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """The writer, for this thread alone."""
-        self.check()
-        role = self._writer
-        if not role.lock.acquire(timeout=self._file.busy_timeout):
-            raise self._file.busy()
-        try:
-            with self.translated():
-                yield self._current(role, query_only=False)
-        finally:
-            role.lock.release()
+        with self._taken(self._writer, query_only=False, patience=self._file.busy_timeout) as connection:
+            yield connection
 
     def _commit(self, connection: apsw.Connection) -> None:
         try:
@@ -240,26 +302,106 @@ class Connections:
         with self._state:
             if self._closed:
                 raise self._file.is_closed()
-            if self._unsettled:
+            if self._file.identify() != self._file.identity:
+                self._open_file()
+            elif self._unsettled:
                 with self._writer.lock:
                     self._drop(self._writer)
                     self._file.settle()
-                    self._unsettled = False
-            if self._file.identify() != self._identity:
-                self._open_file()
+            elif self._holds_any() and self._file.companions.have_moved():
+                self._recover_log()
+            self._unsettled = False
             self._next_look = time.monotonic() + LOOK_INTERVAL
 
-    def _open_file(self) -> None:
-        self._identity = self._file.prepare()
-        self._schema = -1
-        self._generation += 1
+    def _roles(self) -> tuple[_Role, ...]:
+        return self._probe, self._short, self._writer
 
-    def _check_schema(self, connection: apsw.Connection) -> None:
-        """Notice that somebody has dropped a trigger: heads would stand still from then on."""
-        version = connection.pragma("schema_version")
+    def _holds_any(self) -> bool:
+        """Whether any connection of this generation is open."""
+        held = any(role.connection is not None and role.generation == self._generation for role in self._roles())
+        return held or bool(self._lent) or any(made == self._generation for _, made in self._readers)
+
+    def _open_file(self) -> None:
+        """Open the file that is there now; what is still open of one before it is let go."""
+        if self._file.identity is not None:
+            held = self._holds_any()
+            # What is in use goes on with the old file, and is dropped when it is back.
+            self._let_go()
+            self._file.companions.leave(held=held)
+        self._generation += 1
+        while True:
+            try:
+                connection = self._file.prepare()
+                break
+            except FileMovedError:
+                continue
+        self._schema = -1
+        if self._writer.lock.acquire(blocking=False):
+            # Kept, so that from here on it is certain which write-ahead log is this file's.
+            self._drop(self._writer)
+            self._writer.connection, self._writer.generation = connection, self._generation
+            self._writer.lock.release()
+        else:
+            close(connection)
+
+    def _let_go(self) -> None:
+        """Close what is not in use; before that, put the log into the file that all this has open."""
+        free = [role for role in self._roles() if role.lock.acquire(blocking=False)]
+        connections = [role.connection for role in free if role.connection is not None]
+        connections += [connection for connection, _ in self._readers]
+        _put_back(connections)
+        for connection in connections:
+            close(connection)
+        self._readers.clear()
+        for role in free:
+            role.connection = None
+            role.lock.release()
+
+    def _recover_log(self) -> None:
+        """Go on after somebody has taken the write-ahead log away, or put another in its place.
+
+        Raises:
+            StoreDamagedError: what was in it may be lost.
+        """
+        held = [role for role in self._roles() if role.lock.acquire(timeout=_LOOK_PATIENCE)]
+        try:
+            if not self._file.companions.have_moved():
+                return
+            if self._lent or len(held) < len(self._roles()):
+                raise self._file.has_lost_its_log()
+            connections = [role.connection for role in held if role.connection is not None]
+            connections += [connection for connection, _ in self._readers]
+            # As long as one of these is open nobody else's closing takes a log away: where there is none, there was
+            # none since, and nobody can have written into one.
+            saved = self._file.companions.has_no_log() and _put_back(connections)
+            for connection in connections:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                close(connection)
+            self._readers.clear()
+            for role in held:
+                role.connection = None
+            if saved:
+                self._file.companions.forget_index()
+            self._generation += 1
+            if not saved:
+                raise self._file.has_lost_its_log()
+        finally:
+            for role in held:
+                role.lock.release()
+
+    def check_schema(self, connection: apsw.Connection) -> int:
+        """What the heads are to carry that this connection reads next.
+
+        Raises:
+            StoreDamagedError: a trigger is not as it must be, so that heads may stand still while rows change.
+        """
+        version: int = connection.execute("PRAGMA schema_version").get
         if version != self._schema:
             check_triggers(connection, str(self._file.path))
+            if self._first_schema < 0:
+                self._first_schema = version
             self._schema = version
+        return 0 if version == self._first_schema else version
 
     # The end
 
@@ -272,20 +414,22 @@ class Connections:
             readers, self._readers = self._readers, []
         for connection, _ in readers:
             close(connection)
-        for role in (self._probe, self._short, self._writer):
+        for role in self._roles():
             with role.lock:
                 self._drop(role)
         _OPEN.discard(self)
 
     def before_fork(self) -> None:
         """Close what is idle, so that the child inherits no locks, and hold still until the fork is over."""
+        self.gate.shut()
         locks: list[Any] = [self._state]
         self._state.acquire()
         for connection, _ in self._readers:
             close(connection)
         self._readers.clear()
-        for role in (self._probe, self._short, self._writer):
-            if role.lock.acquire(timeout=_FORK_PATIENCE):
+        for role in self._roles():
+            mine = role.holder == threading.get_ident()
+            if role.lock.acquire(timeout=0 if mine else FORK_PATIENCE):
                 locks.append(role.lock)
                 self._drop(role)
         self._held_for_fork = locks
@@ -296,15 +440,27 @@ class Connections:
         locks, self._held_for_fork = self._held_for_fork, []
         for lock in reversed(locks):
             lock.release()
+        self.gate.open()
 
     def after_fork_in_child(self) -> None:
         """Begin anew: what was in use in the parent is never touched here."""
         self._generation += 1
-        roles = (self._probe, self._short, self._writer)
-        _ABANDONED.extend(role.connection for role in roles if role.connection is not None)
+        _ABANDONED.extend(role.connection for role in self._roles() if role.connection is not None)
+        _ABANDONED.extend(self._lent.values())
+        self._lent = {}
+        self.gate = ForkGate()
         self._state = threading.RLock()
         self._probe, self._short, self._writer = _Role(), _Role(), _Role()
         self._held_for_fork = []
+
+
+def _put_back(connections: list[apsw.Connection]) -> bool:
+    """Whether all that is in the log which these connections have open is in the file now."""
+    try:
+        connections[0].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (IndexError, apsw.Error):
+        return False
+    return True
 
 
 _OPEN: weakref.WeakSet[Connections] = weakref.WeakSet()

@@ -30,15 +30,20 @@ from promptkeel.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from promptkeel.store.sqlite_companions import Companions, Identity
 from promptkeel.store.sqlite_schema import APPLICATION_ID, migrate
 
 SYNCHRONOUS: Final = "FULL"
 _WRITER_CACHE: Final = -65536
 _MAGIC: Final = b"SQLite format 3\0"
+_HEADER: Final = 100
 _RETRY: Final = 0.01
+LONGEST_TIMEOUT: Final = 2_000_000
+"""Seconds; SQLite counts milliseconds in 32 bits."""
 
-Identity = tuple[int, int]
-"""Device and inode."""
+
+class FileMovedError(Exception):
+    """Another file is at the path than the one that was opened; whoever connects looks at the file again."""
 
 
 def close(connection: apsw.Connection) -> None:
@@ -60,13 +65,21 @@ class DatabaseFile:
     def __init__(self, path: Path, *, busy_timeout: float, vfs: str | None = None) -> None:
         self.path = path
         self.busy_timeout = busy_timeout
+        self.identity: Identity | None = None
+        self.companions = Companions(path)
         self._vfs = vfs
 
     def connect(self, *, query_only: bool, create: bool = False) -> apsw.Connection:
-        """A new connection."""
+        """A new connection.
+
+        Raises:
+            FileMovedError: another file is there than the one that was prepared.
+        """
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         connection = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs)
         try:
+            # Before anything is read: the first read opens the write-ahead log that is beside the file.
+            self._check_identity()
             connection.set_busy_timeout(int(self.busy_timeout * 1000))
             connection.pragma("synchronous", SYNCHRONOUS)
             connection.pragma("secure_delete", "ON")
@@ -74,10 +87,16 @@ class DatabaseFile:
                 connection.pragma("query_only", "ON")
             else:
                 connection.pragma("cache_size", _WRITER_CACHE)
+            connection.pragma("schema_version")
         except BaseException:
             close(connection)
             raise
+        self.companions.note()
         return connection
+
+    def _check_identity(self) -> None:
+        if self.identity is not None and self.identify() != self.identity:
+            raise FileMovedError
 
     def identify(self) -> Identity:
         """Which file is there now.
@@ -93,26 +112,34 @@ class DatabaseFile:
             ) from error
         return found.st_dev, found.st_ino
 
-    def prepare(self) -> Identity:
-        """Make or check the file and bring its schema up to date; which file it is.
+    def prepare(self) -> apsw.Connection:
+        """Make or check the file and bring its schema up to date; a connection that may write to it.
 
         Raises:
             NotAStoreError: it is something else; it was not touched.
             NewerSchemaError: it was written by a newer promptkeel.
             StoreUnavailableError: it cannot be opened.
+            FileMovedError: it was replaced at this very moment.
         """
+        self.identity = None
+        fresh = True
         try:
             fresh = self._read_header()
             if fresh:
                 self._make_folder()
+            else:
+                self.identity = self.identify()
             connection = self.connect(query_only=False, create=fresh)
             try:
                 self._prepare(connection)
-            finally:
+                self.identity = self.identity or self.identify()
+                self.companions.note()
+            except BaseException:
                 close(connection)
-            return self.identify()
+                raise
+            return connection
         except apsw.Error as error:
-            raise self._translate_opening(error) from error
+            raise self._translate_opening(error, fresh=fresh) from error
 
     def _read_header(self) -> bool:
         """Whether there is no file yet.
@@ -133,9 +160,14 @@ class DatabaseFile:
         # Closing a file descriptor of its own would drop the locks that SQLite holds in this process.
         file = apsw.VFSFile(self._vfs or "", str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
         try:
-            header = file.xRead(min(size, 100), 0)
+            header = file.xRead(min(size, _HEADER), 0)
         finally:
             file.xClose()
+        if len(header) < _HEADER and _MAGIC.startswith(header[: len(_MAGIC)]):
+            raise NotAStoreError(
+                f"{self.path} has {len(header)} bytes, too few for a database: it may have been cut off; restore a "
+                "backup; it was not touched"
+            )
         if not header.startswith(_MAGIC):
             raise NotAStoreError(f"{self.path} is not a SQLite database; it was not touched")
         if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
@@ -185,7 +217,7 @@ class DatabaseFile:
                 "INSERT INTO meta(key, value) VALUES ('settled', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1"
             )
             connection.execute("COMMIT")
-        except apsw.Error as error:
+        except (apsw.Error, FileMovedError) as error:
             raise CommitUnknownError(
                 f"the disk still fails ({error}): whether the last write to {self.path} is there is not settled"
             ) from error
@@ -226,10 +258,18 @@ class DatabaseFile:
                 return self.is_closed()
         return StoreDamagedError(f"{self.path} is not as it should be ({error}); restore a backup")
 
-    def _translate_opening(self, error: apsw.Error) -> PromptkeelError:
-        if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+    def _translate_opening(self, error: apsw.Error, *, fresh: bool) -> PromptkeelError:
+        if fresh and isinstance(error, apsw.NotADBError | apsw.CorruptError):
             return NotAStoreError(f"{self.path} is no promptkeel store ({error}); it was not touched")
         return self.translate(error)
+
+    def has_lost_its_log(self) -> StoreDamagedError:
+        """The write-ahead log was taken away, or another one put in its place, while the store was open."""
+        return StoreDamagedError(
+            f"the write-ahead log of {self.path} was removed or replaced by another program while the store was open: "
+            "what was written since the last checkpoint may be lost; end that program and check the last writes, or "
+            "restore a backup (take snapshots to an end first; the store then opens what is there)"
+        )
 
     def busy(self) -> StoreBusyError:
         """Another writer was waited for in vain."""

@@ -44,7 +44,11 @@ def glance_statement(levels: int) -> str:
 
 
 def glance(
-    connection: apsw.Connection, scope: TenantScope, requests: Sequence[LaneRequest], longest: int
+    connection: apsw.Connection,
+    scope: TenantScope,
+    requests: Sequence[LaneRequest],
+    longest: int,
+    schema: int = 0,
 ) -> CatchUp | None:
     """The present heads, where none of the lanes was touched since they were read; else None.
 
@@ -53,6 +57,7 @@ def glance(
         scope: whose lanes.
         requests: the lanes, all read at the same heads.
         longest: how much of the log may be looked at.
+        schema: what the present heads carry; read before this.
     """
     since = requests[0].since
     if since is None or any(request.since is not since for request in requests):
@@ -69,7 +74,7 @@ def glance(
     for row in rows:
         read[row[0]].append(row)
     heads = {row[1]: Head(*row[1:4]) for row in read[_HEAD]}
-    present = Heads(tuple([heads.get(path) or Head(path) for path in chain]))
+    present = Heads(tuple([heads.get(path) or Head(path) for path in chain]), schema)
     if present != since:
         ((_, _, floor, end, _, _),) = read[_ENDS]
         nonces = {(row[1], row[2]): row[3] for row in read[_KNOWN]}

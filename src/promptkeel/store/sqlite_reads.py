@@ -201,11 +201,11 @@ def _text(value: Any, errors: str = "surrogateescape") -> Any:
 # Heads
 
 
-def read_heads(connection: apsw.Connection, scope: TenantScope) -> Heads:
+def read_heads(connection: apsw.Connection, scope: TenantScope, schema: int = 0) -> Heads:
     """The present heads of the scope's chain, in one statement."""
     chain = scope.chain
     found = {row[0]: row for row in connection.execute(statement(HEADS_SQL, len(chain)), chain)}
-    return Heads(tuple(Head(*found[path]) if path in found else Head(path) for path in chain))
+    return Heads(tuple(Head(*found[path]) if path in found else Head(path) for path in chain), schema)
 
 
 def read_floor(connection: apsw.Connection, key: str) -> int:
@@ -216,10 +216,11 @@ def read_floor(connection: apsw.Connection, key: str) -> int:
 
 @final
 class Rows:
-    """What is stored, as one connection sees it."""
+    """What is stored, as one connection sees it; ``schema`` is what its heads carry."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, schema: int = 0) -> None:
         self.connection = connection
+        self.schema = schema
 
     def find(self, root: str, node_id: str) -> MemoryNode | None:
         """The node of this identity, in whatever state."""
@@ -339,7 +340,7 @@ class Rows:
     def changes(self, scope: TenantScope, since: Heads, label_prefix: str | None) -> Changes:
         """What changed since these heads."""
         check_chain(scope, since)
-        present = read_heads(self.connection, scope)
+        present = read_heads(self.connection, scope, self.schema)
         if not tells_difference(since, present, read_floor(self.connection, "delta_floor"), self.nonce_at):
             return Changes(present, None)
         changes = (
@@ -370,7 +371,7 @@ class Rows:
 
     def catch_up(self, scope: TenantScope, requests: Sequence[LaneRequest], *, short: bool = False) -> CatchUp | None:
         """All lanes, each as a difference where the log reaches back, else whole; None where it would not be short."""
-        present = read_heads(self.connection, scope)
+        present = read_heads(self.connection, scope, self.schema)
         entries: dict[Heads | None, list[Sequence[Any]] | None] = {None: None}
         for since in {request.since for request in requests}:
             if since is not None:

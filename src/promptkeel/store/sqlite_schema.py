@@ -15,14 +15,16 @@ not change, which costs a reader one more look and is never wrong.
 
 What gets past the triggers: a client that switches them off for its connection (``SQLITE_DBCONFIG_ENABLE_TRIGGER``),
 or one that writes to ``heads``, ``changes`` or ``versions`` itself. A probe sees that something was committed; heads do
-not say what. A trigger that was dropped is noticed by the next scan or write, and when the file is opened.
+not say what. A trigger that was dropped or changed is noticed by the next read or write, and when the file is opened;
+so is, by what is open, one that was dropped and made again in the same words: what it may have missed is read anew.
+What gets past that too is a client that sets ``PRAGMA schema_version`` back.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -257,7 +259,9 @@ CREATE INDEX erasures_by_scope ON erasures(scope, ended);
 STEPS: Final[tuple[str, ...]] = (_NODES, _LINEAGE, _RECEIPTS, _REQUESTS)
 """The schema as numbered steps; a file's ``user_version`` is how many of them it has."""
 
-_TRIGGER = re.compile(r"CREATE TRIGGER (\w+)")
+_TRIGGER = re.compile(r"CREATE TRIGGER (\w+) .*?\nEND(?=;)", re.DOTALL)
+TRIGGERS: Final = {found[1]: found[0] for step in STEPS for found in _TRIGGER.finditer(step)}
+"""The triggers by name, as SQL that makes them."""
 TABLES: Final = frozenset(table for step in STEPS for table in re.findall(r"CREATE TABLE (\w+)", step))
 """The tables that are ours; any other in the file is somebody else's."""
 
@@ -267,7 +271,7 @@ def migrate(connection: apsw.Connection, name: str, steps: Sequence[str] = STEPS
 
     Raises:
         NewerSchemaError: the file has more steps than this program knows.
-        StoreDamagedError: a trigger is missing, so that heads could not be trusted.
+        StoreDamagedError: a trigger is missing or another, so that heads could not be trusted.
     """
     while (done := connection.pragma("user_version")) != len(steps):
         if done > len(steps):
@@ -291,12 +295,20 @@ def check_triggers(connection: apsw.Connection, name: str, steps: Sequence[str] 
     """Refuse a file whose heads could stand still while rows change.
 
     Raises:
-        StoreDamagedError: a trigger is missing.
+        StoreDamagedError: a trigger is missing or another.
     """
-    wanted = {trigger for step in steps for trigger in _TRIGGER.findall(step)}
-    present = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
-    missing = sorted(wanted - present)
-    if missing:
-        raise StoreDamagedError(
-            f"{name} has lost its trigger {missing[0]}: its heads cannot be trusted; restore a backup"
-        )
+    wanted = {found[1]: found[0] for step in steps for found in _TRIGGER.finditer(step)}
+    rows: list[Any] = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    present = dict(rows)
+    for trigger in sorted(wanted):
+        if _words_of(present.get(trigger, "")) != _words_of(wanted[trigger]):
+            what = "is not the one that it was made with" if trigger in present else "is missing"
+            raise StoreDamagedError(
+                f"{name}: its trigger {trigger} {what}, so that changes may have moved no heads: restore a backup; or "
+                f"drop it, make it again from promptkeel.store.sqlite_schema.TRIGGERS[{trigger!r}], and start anew "
+                "whatever has the store open"
+            )
+
+
+def _words_of(sql: str) -> list[str]:
+    return sql.split()

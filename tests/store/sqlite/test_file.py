@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from promptkeel import blocking
+from promptkeel.blocks import MemoryLane, PromptBlockSpec
 from promptkeel.errors import (
+    BlockResolutionError,
     CompactedError,
     InvalidInputError,
     NodeNotFoundError,
@@ -24,7 +27,7 @@ from promptkeel.errors import (
 from promptkeel.instants import system_clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
-from promptkeel.store import sqlite_connections
+from promptkeel.store import sqlite_connections, sqlite_schema
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.operations import Correct, Put, Retract
 from promptkeel.store.sqlite import SqliteEngine, path_of
@@ -209,6 +212,149 @@ def test_a_restored_backup_is_noticed_and_never_repeats_a_head(
     assert engine.changes(ADA, lost, None).changes is None
 
 
+def test_what_replaces_a_file_is_not_overwritten_by_the_log_of_the_file_before_it(
+    looking, engine: SqliteEngine, path: Path, tmp_path: Path
+) -> None:
+    for number in range(60):
+        put(engine, f"n{number}")
+    assert path.with_name("memory.db-wal").stat().st_size > 0
+    other_path = tmp_path / "other.db"
+    other = SqliteEngine(f"sqlite:///{other_path}", clock=system_clock)
+    other.apply([Put(MemoryNode(id=f"new {number}", scope=ADA, label=f"SOUL:{number}")) for number in range(300)])
+    other.close()
+    path.rename(tmp_path / "kept.db")
+    other_path.rename(path)
+    assert ids(engine) == sorted(f"new {number}" for number in range(300))
+    put(engine, "n60")
+    engine.close()
+    for file, count in ((path, 301), (tmp_path / "kept.db", 60)):
+        again = SqliteEngine(f"sqlite:///{file}", clock=system_clock)
+        assert len(ids(again)) == count
+        assert again.audit().is_healthy
+        again.close()
+
+
+def test_a_connection_made_before_anybody_looks_does_not_open_the_file_that_is_new(
+    engine: SqliteEngine, path: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(sqlite_connections, "LOOK_INTERVAL", 3600.0)
+    put(engine)
+    other_path = tmp_path / "other.db"
+    other = SqliteEngine(f"sqlite:///{other_path}", clock=system_clock)
+    put(other, "n2")
+    other.close()
+    other_path.replace(path)
+    assert ids(engine) == ["n2"], "the scan's connection is new, and so is the file"
+
+
+def test_a_log_that_came_with_the_new_file_is_kept(looking, engine: SqliteEngine, path: Path, tmp_path: Path) -> None:
+    put(engine)
+    other_path = tmp_path / "other.db"
+    other = SqliteEngine(f"sqlite:///{other_path}", clock=system_clock)
+    put(other, "n2")
+    for suffix in ("-wal", ""):
+        (tmp_path / f"copy.db{suffix}").write_bytes((tmp_path / f"other.db{suffix}").read_bytes())
+    other.close()
+    for suffix in ("-wal", ""):
+        (tmp_path / f"copy.db{suffix}").replace(path.with_name(f"memory.db{suffix}"))
+    assert ids(engine) == ["n2"]
+
+
+def test_a_log_that_nobody_knows_is_refused(
+    looking, engine: SqliteEngine, open_engine, path: Path, tmp_path: Path
+) -> None:
+    put(engine)
+    engine.close()
+    engine = open_engine()
+    engine._connections.before_fork()
+    engine._connections.after_fork()
+    path.with_name("memory.db-wal").write_bytes(b"whose is this?")
+    (tmp_path / "copy.db").write_bytes(path.read_bytes())
+    (tmp_path / "copy.db").replace(path)
+    with pytest.raises(StoreUnavailableError, match=r"memory\.db-wal may belong to either: end .* delete"):
+        ids(engine)
+    path.with_name("memory.db-wal").unlink()
+    assert ids(engine) == ["n1"]
+
+
+def test_a_log_that_was_deleted_is_put_back_into_the_file(looking, engine: SqliteEngine, path: Path) -> None:
+    put(engine)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(f"memory.db{suffix}").unlink()
+    assert ids(engine) == ["n1"]
+    put(engine, "n2")
+    assert path.with_name("memory.db-wal").exists()
+    assert ids(engine) == ["n1", "n2"]
+
+
+def test_a_log_that_was_replaced_is_an_error_once_and_then_what_is_there_is_read(
+    looking, engine: SqliteEngine, stock_client: StockClient, path: Path
+) -> None:
+    stock = stock_client.connect(path)
+    stock.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    stock.close()
+    put(engine)
+    snapshot = engine.open_snapshot()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(f"memory.db{suffix}").unlink()
+    stock = stock_client.connect(path)
+    stock.execute("CREATE TABLE theirs(x)")
+    for _ in range(2):
+        with pytest.raises(StoreDamagedError, match=r"log of .* was removed or replaced"):
+            put(engine, "n2")
+    snapshot.close()
+    with pytest.raises(StoreDamagedError, match=r"log of .* was removed or replaced"):
+        engine.probe()
+    assert [name for (name,) in stock.execute("SELECT name FROM sqlite_schema WHERE name = 'theirs'")] == ["theirs"]
+    put(engine, "n2")
+    assert "n2" in [node_id for (node_id,) in stock.execute("SELECT id FROM nodes")]
+    assert ids(engine) == [node_id for (node_id,) in stock.execute("SELECT id FROM nodes ORDER BY id")]
+    stock.close()
+
+
+def test_a_store_behind_a_link_is_opened_and_stays_where_it_is(
+    looking, open_engine, path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    path.symlink_to(tmp_path / "real" / "store.db")
+    engine = open_engine()
+    put(engine)
+    assert (tmp_path / "real" / "store.db").stat().st_size
+    again = open_engine()
+    assert ids(again) == ["n1"]
+    path.unlink()
+    assert ids(engine) == ["n1"]
+
+
+def test_links_in_a_circle_are_said(path: Path) -> None:
+    path.symlink_to(path.with_name("other.db"))
+    path.with_name("other.db").symlink_to(path)
+    with pytest.raises(NotAStoreError, match="circle"):
+        SqliteEngine(f"sqlite:///{path}", clock=system_clock)
+
+
+@pytest.mark.parametrize("size", [1, 10, 16, 99])
+def test_a_file_that_was_cut_off_is_not_called_another_programs(engine: SqliteEngine, path: Path, size: int) -> None:
+    engine.close()
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(NotAStoreError, match=f"has {size} bytes, too few .* restore a backup"):
+        SqliteEngine(engine.url, clock=system_clock)
+    assert path.stat().st_size == size
+
+
+def test_a_store_cut_off_later_is_damaged_not_foreign(engine: SqliteEngine, path: Path) -> None:
+    engine.close()
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(StoreDamagedError, match="restore a backup"):
+        SqliteEngine(engine.url, clock=system_clock)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a\ud800.db", "sqlite:///a%ff.db"])
+def test_an_address_that_is_not_utf_8_is_refused(url: str) -> None:
+    with pytest.raises(NotAStoreError, match="UTF-8"):
+        SqliteEngine(url, clock=system_clock)
+
+
 def test_a_file_that_is_gone_is_an_error_until_it_is_back(
     looking, engine: SqliteEngine, raw: StockClient, path: Path, tmp_path: Path
 ) -> None:
@@ -304,8 +450,53 @@ def test_a_trigger_dropped_while_the_store_is_open_is_noticed(engine: SqliteEngi
     (sql,) = raw.execute("SELECT sql FROM sqlite_schema WHERE name = 'nodes_delete'").fetchone()
     raw.execute("DROP TRIGGER nodes_delete")
     for call in (engine.open_snapshot, lambda: ids(engine), lambda: put(engine, "n2")):
-        with pytest.raises(StoreDamagedError, match="nodes_delete"):
+        with pytest.raises(StoreDamagedError, match="nodes_delete is missing"):
             call()
     raw.execute(sql)
     raw.execute("CREATE TABLE theirs(x)")
     assert ids(engine) == ["n1"], "a table of somebody's own is no harm"
+
+
+BLOCKS = [PromptBlockSpec(name="USER_PROFILE", source=MemoryLane("SOUL:"))]
+
+
+def test_a_trigger_made_again_without_its_body_is_noticed_and_repaired_as_said(
+    engine: SqliteEngine, raw: StockClient
+) -> None:
+    with blocking.open(engine.url, blocks=BLOCKS) as keel:
+        keel.remember(ADA, "prefers tea", block="USER_PROFILE")
+        assert "prefers tea" in keel.prompt(ADA).text
+        raw.execute("BEGIN")
+        raw.execute("DROP TRIGGER nodes_insert")
+        raw.execute("INSERT INTO nodes(scope, label) VALUES (?, 'SOUL:unseen')", (ADA.path,))
+        raw.execute("CREATE TRIGGER nodes_insert AFTER INSERT ON nodes BEGIN SELECT 1; END")
+        raw.execute("COMMIT")
+        with pytest.raises(BlockResolutionError, match="nodes_insert is not the one that it was made with"):
+            keel.prompt(ADA)
+        with pytest.raises(StoreDamagedError, match=r"make it again from .*TRIGGERS\['nodes_insert'\]"):
+            keel.remember(ADA, "prefers coffee", block="USER_PROFILE")
+        raw.execute("DROP TRIGGER nodes_insert")
+        raw.execute(sqlite_schema.TRIGGERS["nodes_insert"])
+        assert "unseen" in keel.prompt(ADA).text
+
+
+def test_what_was_written_while_a_trigger_was_off_is_read_though_no_head_has_moved(
+    engine: SqliteEngine, raw: StockClient
+) -> None:
+    with blocking.open(engine.url, blocks=BLOCKS) as keel:
+        keel.remember(ADA, "prefers tea", block="USER_PROFILE")
+        before = keel.prompt(ADA)
+        (sql,) = raw.execute("SELECT sql FROM sqlite_schema WHERE name = 'nodes_update'").fetchone()
+        raw.execute("BEGIN")
+        raw.execute("DROP TRIGGER nodes_update")
+        raw.execute("UPDATE nodes SET label = 'SOUL:prefers coffee'")
+        raw.execute(sql)
+        raw.execute("COMMIT")
+        after = keel.prompt(ADA)
+        assert "prefers coffee" in after.text
+        assert after.heads.levels == before.heads.levels
+        assert after.heads != before.heads
+        assert keel.store.changes(ADA, before.heads).changes is None
+        assert keel.prompt(ADA) is after
+        keel.remember(ADA, "likes rain", block="USER_PROFILE")
+        assert "likes rain" in keel.prompt(ADA).text
