@@ -18,6 +18,7 @@ from typing import Final, final
 import attrs
 
 from promptkeel.errors import InvalidDeclarationError, InvalidTextError, SourceUnavailableError
+from promptkeel.forks import after_fork
 from promptkeel.model import BlockRevision
 from promptkeel.scope import TenantScope
 from promptkeel.text import check_text, refused_character, trim
@@ -178,6 +179,11 @@ class FileReader:
         self._now = now
         self._lock = threading.Lock()
         self._read: tuple[FileIdentity, bool, BlockRevision] | None = None
+        after_fork(self, FileReader._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: the thread that may have held the lock is not here."""
+        self._lock = threading.Lock()
 
     def current(self) -> BlockRevision | None:
         """One stat: what was read last, if that is certainly what the file still holds."""

@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import Final, final
 
 from promptkeel.errors import ScannerError
+from promptkeel.forks import after_fork
 from promptkeel.instants import EARLIEST, LATEST
 from promptkeel.lane.digest import encode_facts, format_revision, is_cut, root_digest
 from promptkeel.lane.facts import RowFacts, check_declared, check_prefix, read_rows
@@ -33,6 +34,17 @@ _RECENT_FROM: Final = 256
 _RECENT_SHARE: Final = 16
 
 
+class _Pauses:
+    """How many pauses there are, and whether the first of them found the collector at work."""
+
+    __slots__ = ("depth", "lock", "was_enabled")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.was_enabled = False
+
+
 class _CollectorPause:
     """Keeps the cyclic garbage collector from walking a lane's tuples again and again while they are made.
 
@@ -40,27 +52,33 @@ class _CollectorPause:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._depth = 0
-        self._was_enabled = False
+        self._pauses = _Pauses()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if self._depth == 0:
-                self._was_enabled = gc.isenabled()
+        pauses = self._pauses
+        with pauses.lock:
+            if pauses.depth == 0:
+                pauses.was_enabled = gc.isenabled()
                 gc.disable()
-            self._depth += 1
+            pauses.depth += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._depth -= 1
-                if self._depth == 0 and self._was_enabled:
+            with pauses.lock:
+                pauses.depth -= 1
+                if pauses.depth == 0 and pauses.was_enabled:
                     gc.enable()
+
+    def begin_anew(self) -> None:
+        """In a forked child: the threads whose pauses these were, and the lock that one may have held, are not here."""
+        before, self._pauses = self._pauses, _Pauses()
+        if before.depth and before.was_enabled:
+            gc.enable()
 
 
 _collector_paused = _CollectorPause()
+after_fork(_collector_paused, _CollectorPause.begin_anew)
 
 
 _updated: Final = itemgetter(6)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +17,12 @@ import anyio
 import pytest
 
 from promptkeel.errors import StoreUnavailableError
+from promptkeel.lane import lane
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.facade import Store
+from promptkeel.store.forking import FORK_PATIENCE
 from promptkeel.store.operations import Correct, Put, Retract
 from promptkeel.store.sqlite import SqliteEngine
 from store.stock_client import StockClient
@@ -223,6 +227,85 @@ def test_a_fork_while_others_read_and_write(engine: SqliteEngine) -> None:
     assert len(snapshot.query_nodes(ADA, None, None)) == 50
     snapshot.close()
     assert len(engine.query_nodes(ADA, None, None)) == 55
+
+
+_AT_FORK: list[Callable[[], object]] = []
+os.register_at_fork(before=lambda: [act() for act in _AT_FORK])
+
+
+@fork
+@pytest.mark.parametrize("as_snapshot", [False, True])
+def test_a_fork_waits_for_a_reader_that_is_inside_sqlite(engine: SqliteEngine, as_snapshot: bool) -> None:
+    """A child would wait for ever for a lock of SQLite's that a thread held which it does not have."""
+    engine.apply([Put(node("n1"))])
+    inside, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def read() -> None:
+        if as_snapshot:
+            snapshot = engine.open_snapshot()
+            with snapshot._open():
+                inside.set()
+                leave.wait()
+                left.set()
+            snapshot.close()
+        else:
+            with engine._connections.reading():
+                inside.set()
+                leave.wait()
+                left.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    inside.wait()
+    # Registered later than the store's own, so called before: the reader leaves while the fork waits for it.
+    _AT_FORK.append(leave.set)
+
+    def child() -> None:
+        assert left.is_set()
+        assert len(engine.query_nodes(ADA, None, None)) == 1
+
+    try:
+        assert succeeded(fork_to(child))
+    finally:
+        _AT_FORK.clear()
+        thread.join()
+    assert len(engine.query_nodes(ADA, None, None)) == 1
+
+
+@fork
+def test_a_fork_does_not_wait_for_the_thread_that_forks(engine: SqliteEngine) -> None:
+    engine.apply([Put(node("n1"))])
+    started = time.monotonic()
+    with engine.open_snapshot()._open(), engine._connections.writing():
+        assert succeeded(fork_to(lambda: engine.apply([Put(node("n2"))])))
+    assert time.monotonic() - started < FORK_PATIENCE
+    assert len(engine.query_nodes(ADA, None, None)) == 2
+
+
+@fork
+def test_a_fork_in_the_middle_of_a_lane_leaves_the_child_a_collector_that_works() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with lane._collector_paused(), lane._collector_paused._pauses.lock:
+            inside.set()
+            leave.wait()
+
+    def child() -> None:
+        assert gc.isenabled()
+        with lane._collector_paused():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    inside.wait()
+    try:
+        assert succeeded(fork_to(child))
+    finally:
+        leave.set()
+        thread.join()
+    assert gc.isenabled()
 
 
 def test_a_writer_thread_is_waited_for_as_long_as_agreed(open_engine: Callable[..., SqliteEngine]) -> None:
