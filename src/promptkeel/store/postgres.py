@@ -2,7 +2,7 @@
 
 ``PostgresEngine`` puts the parts together: ``postgres_schema`` says what is stored and what moves with it,
 ``postgres_connections`` how connections are lent, ``postgres_reads`` how rows become nodes and lanes,
-``postgres_writes`` what a transaction can do and what it holds.
+``postgres_writes`` what a transaction can do and what it holds, ``postgres_scrubbing`` whether erased bytes are gone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from promptkeel.errors import InvalidInputError, StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.audit import Audit
 from promptkeel.store.base import (
     HEADS,
     HISTORY,
@@ -36,6 +37,8 @@ from promptkeel.store.operations import Operation, Outcome, perform, visible_nod
 from promptkeel.store.postgres_connections import Address, Connection, Connections
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, statements
 from promptkeel.store.postgres_schema import migrate, schema_sql
+from promptkeel.store.postgres_scrubbing import settle
+from promptkeel.store.postgres_upkeep import UPKEEP, audit, floor_keeping, forget, log_span
 from promptkeel.store.postgres_writes import WRITES, PostgresTransaction, buckets_of, is_due, may_repeat, trim
 
 __all__ = ["PostgresEngine", "PostgresSnapshot", "schema_sql"]
@@ -80,7 +83,8 @@ class PostgresEngine:
         self._clock = clock
         self._log_limit = log_limit
         self._reads = statements(address.schema, STATEMENTS)
-        self._texts = self._reads | statements(address.schema, WRITES)
+        self._schema = address.schema
+        self._texts = self._reads | statements(address.schema, WRITES | UPKEEP)
         self._connections = Connections(
             address, pool_size=pool_size, busy_timeout=busy_timeout, statement_timeout=statement_timeout
         )
@@ -171,8 +175,8 @@ class PostgresEngine:
         return self._connections.short(lambda connection: self._rows(connection).receipts(scope, below=below))
 
     def settle_receipts(self) -> None:
-        """Leave every receipt as it is: what rewrites tables needs rights and quiet that only an operator has."""
-        self._connections.check()
+        """Rewrite the partitions that held what was erased, one table after the other, and note it on the receipts."""
+        settle(self._connections)
 
     def open_snapshot(self) -> PostgresSnapshot:
         """A view of the store at this point in time."""
@@ -210,6 +214,26 @@ class PostgresEngine:
 
     def _trim_root(self, root: str, connection: Connection) -> None:
         trim(connection, self._texts, root, self._log_limit)
+
+    # Upkeep
+
+    def log_span(self) -> tuple[int, int]:
+        """The first and the last change in the log; (1, 0) where it is empty."""
+        return self._connections.short(lambda connection: log_span(connection, self._texts))
+
+    def floor_keeping(self, changes: int) -> int:
+        """The change behind which so many are left; 0 where there are no more."""
+        return self._connections.short(lambda connection: floor_keeping(connection, self._texts, changes))
+
+    def compact(self, floor: int, step: int) -> int:
+        """Forget at most ``step`` of the changes up to ``floor``, oldest first; how many. The last change stays."""
+        return self._connections.transact(
+            lambda connection: forget(connection, self._texts, floor, step), buckets=[], again=True
+        )
+
+    def audit(self) -> Audit:
+        """Everything that is wrong with what is stored."""
+        return self._connections.reading(lambda connection: audit(connection, self._texts, self._schema))
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

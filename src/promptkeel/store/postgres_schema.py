@@ -400,6 +400,16 @@ def _partition(schema: str, table: str) -> Iterator[str]:
         )
 
 
+def _without_samples(schema: str) -> Iterator[str]:
+    """Keep the planner's statistics from quoting what people said: an erasure could not reach them."""
+    columns = {"nodes": "label source", "versions": "label source", "changes": "label_before label_after"}
+    for table, names in columns.items():
+        for name in names.split():
+            yield f"ALTER TABLE {quoted(schema)}.{table} ALTER COLUMN {name} SET STATISTICS 0;"
+    for remainder in range(PARTITIONS):
+        yield f"ALTER INDEX {quoted(schema)}.nodes_{remainder}_scope_left_id_idx ALTER COLUMN 2 SET STATISTICS 0;"
+
+
 def _trigger(schema: str, table: str, name: str, when: str, function: str) -> Iterator[str]:
     yield f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION {quoted(schema)}.{function}();"
     yield f"ALTER TABLE {quoted(schema)}.{table} ENABLE ALWAYS TRIGGER {name};"
@@ -426,12 +436,14 @@ def _watch(schema: str, step: int) -> Iterator[str]:
 
 
 def _steps(schema: str) -> list[str]:
-    steps = []
+    steps: list[str] = []
     for number, text in enumerate((_NODES, _LINEAGE), start=1):
         parts = [_filled(text, schema).strip()]
         for table in _PARTITIONED[number]:
             parts.extend(_partition(schema, table))
         parts.extend(_watch(schema, number))
+        if number == 1:
+            parts.extend(_without_samples(schema))
         done = "UPDATE {S}.meta SET value = '<NUMBER>' WHERE key = 'schema';".replace("<NUMBER>", str(number))
         parts.append(_filled(done, schema))
         steps.append("\n".join(parts))
@@ -482,13 +494,18 @@ def migrate(connection: psycopg.Connection[Any], schema: str, name: str) -> None
         raise NewerSchemaError(
             f"{name} has schema {done}, made by a newer promptkeel; this one knows up to {len(steps)}: upgrade it"
         )
-    wanted = {found for step in steps for found in _ALTERED.findall(step)}
-    missing = sorted(wanted - set(connection.execute(_TRIGGERS_SQL, (schema,)).fetchall()))
+    missing = missing_triggers(connection, schema)
     if missing:
         raise StoreDamagedError(
             f"{name}: trigger {missing[0][1]} of table {missing[0][0]} is missing or disabled: "
             "heads cannot be trusted; enable it ALWAYS, or restore a backup"
         )
+
+
+def missing_triggers(connection: psycopg.Connection[Any], schema: str) -> list[tuple[str, str]]:
+    """The triggers that are not there, or disabled, each with its table."""
+    wanted = {found for step in _steps(schema) for found in _ALTERED.findall(step)}
+    return sorted(wanted - set(connection.execute(_TRIGGERS_SQL, (schema,)).fetchall()))
 
 
 def _schema_number(connection: psycopg.Connection[Any], schema: str, name: str) -> int:

@@ -135,6 +135,30 @@ def test_no_connection_leaks_when_a_call_fails(open_postgres: Open) -> None:
     assert lanes(engine) == []
 
 
+def test_nothing_is_left_in_a_session(open_postgres: Open) -> None:
+    """Behind a pooler in transaction mode, the next transaction may be anybody's."""
+    engine = open_postgres(pool_size=1, statement_timeout=5.0)
+    engine.apply([Put(node()), Remember(node("n2", "SOUL:x"))])
+    engine.apply([Link(MemoryEdge(scope=ADA, start="n1", type="derived_from", end="n2"))])
+    engine.apply([Put(node("n3"))], dry_run=True)
+    engine.open_snapshot().close()
+    for _ in range(10):
+        engine.heads(ADA)
+        engine.catch_up(ADA, [])
+        lanes(engine)
+    (session,) = engine._connections._idle
+    assert session.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    for left in (
+        "SELECT name FROM pg_prepared_statements",
+        "SELECT name FROM pg_cursors WHERE name <> ''",
+        "SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'",
+        "SELECT relname FROM pg_class WHERE relnamespace = pg_my_temp_schema()",
+        "SELECT name FROM pg_settings WHERE source = 'session'",
+        "SELECT pg_listening_channels()",
+    ):
+        assert session.execute(left).fetchall() == [], left
+
+
 # Locks and time
 
 
