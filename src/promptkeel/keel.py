@@ -154,17 +154,43 @@ class KeelCore:
         Raises:
             InvalidInputError: names the field that no store can take; nothing was written.
         """
+        outcome = yield from self.remember_outcome(
+            scope,
+            text,
+            block=block,
+            label=label,
+            properties={} if properties is None else properties,
+            source=source,
+            recorded_at=recorded_at,
+            trust=trust,
+            node_id=id,
+        )
+        return _node_of(outcome)
+
+    def remember_outcome(
+        self,
+        scope: TenantScope,
+        text: str | None,
+        *,
+        block: str | None,
+        label: str | None,
+        properties: Mapping[str, Any],
+        source: str | None,
+        recorded_at: Any,
+        trust: Trust | None,
+        node_id: str | None,
+    ) -> Steps[Outcome]:
+        """What ``remember`` did: whether the statement is new."""
         node = MemoryNode(
-            id=self._new_id() if id is None else id,
+            id=self._new_id() if node_id is None else node_id,
             scope=scope,
             label=self._label(text, block, label),
-            properties={} if properties is None else properties,
+            properties=properties,
             source=source,
             recorded_at=_said_at(recorded_at),
             trust=trust,
         )
-        outcome = yield from self._write(Remember(node))
-        return _node_of(outcome)
+        return (yield from self._write(Remember(node)))
 
     def correct(
         self,
@@ -197,10 +223,35 @@ class KeelCore:
             ReadOnlyNodeError: the node belongs to an ancestor.
             ConflictError: it has changed since ``expected``.
         """
+        outcome = yield from self.correct_outcome(
+            scope,
+            node_id,
+            text=text,
+            properties={} if properties is None else properties,
+            source=source,
+            recorded_at=recorded_at,
+            trust=trust,
+            expected=expected,
+        )
+        return _node_of(outcome)
+
+    def correct_outcome(
+        self,
+        scope: TenantScope,
+        node_id: str,
+        *,
+        text: str | None,
+        properties: Mapping[str, Any],
+        source: str | None,
+        recorded_at: Any,
+        trust: Trust | None,
+        expected: MemoryNode | str | None,
+    ) -> Steps[Outcome]:
+        """What ``correct`` did: whether it came in time."""
         node = yield from self.store.get(scope, node_id)
         lanes = [spec.source for spec in self._showing(node)]
         fields = frozenset[str]().union(*(lane.profile_fields for lane in lanes))
-        for name in properties or ():
+        for name in properties:
             if name not in fields:
                 declared = f"declared there: {', '.join(sorted(fields))}" if fields else "none are declared there"
                 raise InvalidInputError(
@@ -217,14 +268,13 @@ class KeelCore:
             scope=scope,
             node_id=node_id,
             label=label,
-            properties={} if properties is None else properties,
+            properties=properties,
             source=source,
             recorded=_said_at(recorded_at),
             trust=trust,
             expected=expected,
         )
-        outcome = yield from self._write(correction)
-        return _node_of(outcome)
+        return (yield from self._write(correction))
 
     def retract(
         self, scope: TenantScope, node_id: str, *, expected: MemoryNode | str | None = None

@@ -33,7 +33,7 @@ def test_what_is_remembered_is_a_fact_with_its_provenance(at, remembered):
 
 def test_a_label_is_prefix_and_text_at_once(at):
     assert (
-        at("remember", "--label", "FOCUS:ships on Friday", "--id", "n1").out == "remembered n1: FOCUS:ships on Friday\n"
+        at("remember", "--label", "FOCUS:ships on Friday", "--id", "n1").out == "inserted n1: FOCUS:ships on Friday\n"
     )
 
 
@@ -54,7 +54,7 @@ def test_a_correction_changes_the_prompt_and_keeps_the_old_version(at, remembere
     node_id = remembered("prefers tea")
     version = at("why", node_id, "--json").document["node"]["version"]
     found = at("correct", node_id, "--text", "prefers coffee", "--source", "chat", "--expected", version)
-    assert found.out == f"corrected {node_id}: SOUL:prefers coffee\n"
+    assert found.out == f"updated {node_id}: SOUL:prefers coffee\n"
     assert [each["label"] for each in at("history", node_id, "--json").document["versions"]] == [
         "SOUL:prefers tea",
         "SOUL:prefers coffee",
@@ -80,7 +80,7 @@ def test_what_is_retracted_leaves_the_prompt_and_stays_in_history(at, remembered
 
 def test_what_is_erased_is_gone_and_its_receipt_holds_no_text(at, remembered, folder):
     node_id = remembered("prefers oolong")
-    found = at("erase", node_id, "--json")
+    found = at("erase", node_id, "--yes", "--json")
     assert found.document["receipt"]["node_id"] == node_id
     assert "oolong" not in found.out
     assert at("history", node_id).code == 4

@@ -131,7 +131,7 @@ def test_what_the_graph_format_cannot_say_is_told(call, file):
     call("import", file(TEA))
     found = call("export", "--format", "mcp", "--scope", SCOPE)
     assert (found.code, found.out) == (0, "")
-    assert "1 statements are about no entity" in found.err
+    assert "1 statement about no entity" in found.err
 
 
 def test_the_json_of_an_export_is_one_document(call, file):

@@ -99,7 +99,7 @@ def test_a_subject_goes_with_what_was_derived_and_is_handed_over_first(call: Any
 
 def test_many_nodes_do_not_go_without_a_yes(call: Any, at: Any, stored: Path) -> None:
     code, _, err = at("erase", "--below")
-    assert code == 1
+    assert code == 2
     assert "--yes" in err
     assert len(exported_ids(call)) == 5
 
@@ -123,4 +123,4 @@ def test_settling_says_what_is_left(call: Any, at: Any, stored: Path) -> None:
     at("erase", "email", "--yes")
     code, out, _ = call("settle", "--store", "memory.db")
     assert code == 0
-    assert out == "1 erased nodes are scrubbed, 0 unreadable\n"
+    assert out == "1 erased node scrubbed, 0 unreadable\n"

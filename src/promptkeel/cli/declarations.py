@@ -76,6 +76,33 @@ def declare_lanes(lanes: Iterable[str]) -> dict[str, MemoryLane]:
     return {**DEFAULT_BLOCKS, **dict(parse_lane(text) for text in lanes)}
 
 
+def describe_lanes() -> str:
+    """The default memory blocks as a help text lists them."""
+    lines = ["\b", "Memory blocks, unless --lane declares others:"]
+    for name, lane in DEFAULT_BLOCKS.items():
+        fields = ", ".join(sorted(lane.profile_fields))
+        lines.append(f"  {name:<14}{lane.label_prefix:<13}{f'fields {fields}' if fields else ''}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def unseen(lanes: Mapping[str, MemoryLane], label: str, properties: Iterable[str] = ()) -> list[str]:
+    """What of a statement no declared block will show, one sentence each."""
+    showing = [lane for lane in lanes.values() if label.startswith(lane.label_prefix)]
+    if not showing:
+        prefixes = ", ".join(lane.label_prefix for lane in lanes.values())
+        return [f"no block will show it: its label begins with none of {prefixes}"]
+    fields = frozenset[str]().union(*(lane.profile_fields for lane in showing))
+    return [
+        f"no block will show {name}: it is no field of {' or '.join(_names(lanes, showing))}"
+        for name in sorted(properties)
+        if name not in fields
+    ]
+
+
+def _names(lanes: Mapping[str, MemoryLane], showing: Sequence[MemoryLane]) -> list[str]:
+    return [name for name, lane in lanes.items() if lane in showing]
+
+
 def declare_blocks(
     lanes: Mapping[str, MemoryLane], statics: Sequence[str] = (), files: Sequence[str] = ()
 ) -> list[PromptBlockSpec]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from promptkeel.blocking import Keel
-from promptkeel.cli.display import Column, printable, put_document, put_line, put_notice, put_table
+from promptkeel.cli.display import Column, counted, printable, put_document, put_line, put_notice, put_table
 from promptkeel.cli.failures import FAILED, OK
 from promptkeel.cli.options import FilePath, Session, read_property, scope_option, session_options
 from promptkeel.exchange import replace_file
@@ -64,8 +64,10 @@ def erase(
     if node_id is not None:
         if any(asked.values()) or export_path is not None:
             raise click.UsageError("give ID alone, or what to erase by options", click.get_current_context())
+        _check_sure(yes=yes or dry_run)
         return _erase_node(session, scope, node_id, dry_run=dry_run, yes=yes)
     request = _request(scope, **asked)
+    _check_sure(yes=yes or dry_run)
     with session.open() as keel:
         return _erase_request(session, keel, request, export_path, dry_run=dry_run, yes=yes)
 
@@ -81,6 +83,13 @@ def _request(
     if prefix is None and not below:
         raise click.UsageError("give ID, --prefix, --below, --subject or --about", context)
     return EraseAll(scope, label_prefix=prefix, below=below)
+
+
+def _check_sure(*, yes: bool) -> None:
+    if not yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise click.UsageError(
+            "there is no terminal to ask at; look at it with --dry-run, then say --yes", click.get_current_context()
+        )
 
 
 def _is_sure(question: str, *, yes: bool) -> bool:
@@ -99,10 +108,10 @@ def _erase_node(session: Session, scope: TenantScope, node_id: str, *, dry_run: 
             assert receipt is not None  # noqa: S101 - what Erase answers
         else:
             question = f"Erase {printable(node_id)} and its history for good?"
-            if not _is_sure(question, yes=yes or not sys.stdin.isatty()):
+            if not _is_sure(question, yes=yes):
                 return FAILED
             receipt = keel.erase(scope, node_id)
-    said = f"{receipt.versions} old versions and {receipt.edges} edges"
+    said = f"{counted(receipt.versions, 'old version')} and {counted(receipt.edges, 'edge')}"
     if session.as_json:
         put_document({"action": "would erase" if dry_run else "erased", "receipt": receipt_document(receipt)})
     elif dry_run:
@@ -119,23 +128,22 @@ def _erase_request(
     if export_path is not None:
         with replace_file(export_path) as file:
             file.writelines(export.encoded())
-        put_notice(f"wrote {export.statements} statements and {export.edges} edges to {export_path}")
+        put_notice(
+            f"wrote {counted(export.statements, 'statement')} and {counted(export.edges, 'edge')} to {export_path}"
+        )
     if dry_run:
         _put_plan(session, plan)
         return OK
-    if not yes and not sys.stdin.isatty():
-        put_notice(f"this would erase {len(plan.found)} nodes; look at them with --dry-run, then say --yes")
-        return FAILED
     where = ", ".join(printable(path) or "(deployment)" for path in plan.scopes[:3])
-    more = f" and {len(plan.scopes) - 3} more scopes" if len(plan.scopes) > 3 else ""
-    if not _is_sure(f"Erase {len(plan.found)} nodes at {where or 'no scope'}{more} for good?", yes=yes):
+    more = f" and {counted(len(plan.scopes) - 3, 'more scope')}" if len(plan.scopes) > 3 else ""
+    if not _is_sure(f"Erase {counted(len(plan.found), 'node')} at {where or 'no scope'}{more} for good?", yes=yes):
         return FAILED
     receipt = keel.perform_erasure(request, expected=plan)
     if session.as_json:
         put_document({"action": "erased", "receipt": erasure_document(receipt)})
     else:
-        said = f"{receipt.versions} old versions and {receipt.edges} edges"
-        put_line(f"erased {len(receipt.receipts)} nodes: {receipt.state}, with {said}")
+        said = f"{counted(receipt.versions, 'old version')} and {counted(receipt.edges, 'edge')}"
+        put_line(f"erased {counted(len(receipt.receipts), 'node')}: {receipt.state}, with {said}")
     return OK
 
 
@@ -160,8 +168,8 @@ def _put_plan(session: Session, plan: ErasurePlan) -> None:
         for each in plan.found
     ]
     put_table(columns, rows)
-    said = f"{plan.versions} old versions and {plan.edges} edges"
-    put_notice(f"this was a dry run: {len(rows)} nodes would go, with {said}")
+    said = f"{counted(plan.versions, 'old version')} and {counted(plan.edges, 'edge')}"
+    put_notice(f"this was a dry run: {counted(len(rows), 'node')} would go, with {said}")
 
 
 @click.command
@@ -175,7 +183,7 @@ def settle(session: Session) -> int:
     if session.as_json:
         put_document({"scrubbed": len(states) - waiting, "unreadable": waiting})
     else:
-        put_line(f"{len(states) - waiting} erased nodes are scrubbed, {waiting} unreadable")
+        put_line(f"{counted(len(states) - waiting, 'erased node')} scrubbed, {waiting} unreadable")
     if waiting:
         put_notice(
             "somebody reads an older state, or a table that is not promptkeel's holds a copy; settle again later"

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, Literal, final
 import attrs
 import click
 
-from promptkeel.cli.display import Column, ProgressBar, put_bytes, put_document, put_notice, put_table
+from promptkeel.cli.display import Column, ProgressBar, counted, put_bytes, put_document, put_notice, put_table
 from promptkeel.cli.failures import OK, REJECTED
 from promptkeel.cli.options import FilePath, Session, scope_option, session_options
 from promptkeel.errors import ExchangeError
@@ -235,7 +235,8 @@ def export(
             )
         )
     if found.left_out:
-        put_notice(f"{found.left_out} statements are about no entity, which this format cannot say; they are left out")
+        left = counted(found.left_out, "statement")
+        put_notice(f"left out: {left} about no entity, which this format cannot say")
     if output is not None:
         with replace_file(output) as file:
             file.writelines(found.encoded())
@@ -247,4 +248,4 @@ def export(
         buffer.writelines(found.encoded())
         put_bytes(buffer.getvalue())
     else:
-        put_notice(f"wrote {found.statements} statements and {found.edges} edges to {output}")
+        put_notice(f"wrote {counted(found.statements, 'statement')} and {counted(found.edges, 'edge')} to {output}")

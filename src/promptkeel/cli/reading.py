@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from promptkeel.cli.declarations import describe_lanes
 from promptkeel.cli.display import (
     Column,
     counted,
@@ -21,6 +22,7 @@ from promptkeel.cli.display import (
     put_table,
     time_of,
 )
+from promptkeel.cli.failures import EXIT_CODES
 from promptkeel.cli.options import Session, scope_option, session_options
 from promptkeel.errors import InvalidInputError
 from promptkeel.keel import Why
@@ -63,7 +65,7 @@ def fact_document(fact: BlockFact) -> dict[str, Any]:
     }
 
 
-@click.command
+@click.command(epilog=f"{describe_lanes()}\n{EXIT_CODES}")
 @click.option("--block", metavar="NAME", help="Only this memory block.")
 @scope_option()
 @session_options()
@@ -143,7 +145,7 @@ def prompt_document(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-@click.command
+@click.command(epilog=f"{describe_lanes()}\n{EXIT_CODES}")
 @scope_option()
 @session_options(authored=True)
 def prompt(session: Session, *, scope: TenantScope) -> None:
