@@ -21,7 +21,7 @@ from promptkeel.errors import (
     NodeNotFoundError,
     ReadOnlyNodeError,
 )
-from promptkeel.instants import format_instant, read_instant, stored_instant
+from promptkeel.instants import format_instant, parse_instant, read_instant
 from promptkeel.model import (
     FIELD_PROVENANCE,
     NOT_GIVEN,
@@ -35,27 +35,11 @@ from promptkeel.model import (
     check_trust,
 )
 from promptkeel.scope import TenantScope
-from promptkeel.store.arguments import check_node_id, check_scope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.text import check_text
 
 LINEAGE: Final = frozenset({"derived_from", "supersedes"})
 """Edge types that may not form cycles."""
-
-
-def _node(_: Any, __: Any, node: Any) -> None:
-    if not isinstance(node, MemoryNode):
-        raise InvalidInputError(f"must be a MemoryNode, not {type(node).__name__}", field="node")
-
-
-def _edge(_: Any, __: Any, edge: Any) -> None:
-    if not isinstance(edge, MemoryEdge):
-        raise InvalidInputError(f"must be a MemoryEdge, not {type(edge).__name__}", field="edge")
-
-
-def _check_address(operation: Correct | Retract | Erase) -> None:
-    check_scope(operation.scope)
-    object.__setattr__(operation, "node_id", check_node_id(operation.node_id))
 
 
 @final
@@ -67,7 +51,7 @@ class Put:
         force_erased: insert it even where a node of its id was erased; that receipt stays.
     """
 
-    node: MemoryNode = attrs.field(validator=_node)
+    node: MemoryNode
     expected: MemoryNode | str | None = None
     force_erased: bool = False
 
@@ -77,7 +61,7 @@ class Put:
 class Remember:
     """Insert a node, unless a live one of equal scope and label is there: then confirm that one."""
 
-    node: MemoryNode = attrs.field(validator=_node)
+    node: MemoryNode
 
 
 @final
@@ -101,7 +85,6 @@ class Correct:
     expected: MemoryNode | str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_address(self)
         where = f"node {self.node_id!r}"
         properties = check_properties(self.properties, where=where)
         for name in properties:
@@ -111,11 +94,11 @@ class Correct:
                 )
         object.__setattr__(self, "properties", properties)
         object.__setattr__(self, "source", check_source(self.source, where=where))
-        object.__setattr__(self, "trust", check_trust(self.trust, where=where))
+        check_trust(self.trust, where=where)
         if self.label is not None:
-            object.__setattr__(self, "label", check_text(self.label, field="label", where=where))
-        if self.recorded is not NOT_GIVEN and self.recorded is not None:
-            object.__setattr__(self, "recorded", stored_instant(self.recorded, field="recorded_at", where=where))
+            check_text(self.label, field="label", where=where)
+        if self.recorded is not NOT_GIVEN and self.recorded is not None and type(self.recorded) is not int:
+            object.__setattr__(self, "recorded", parse_instant(self.recorded, field="recorded_at", where=where))
         if self.label is None and not properties:
             raise InvalidInputError("give a new text or properties", field="correction", where=where)
 
@@ -129,9 +112,6 @@ class Retract:
     node_id: str
     expected: MemoryNode | str | None = None
 
-    def __attrs_post_init__(self) -> None:
-        _check_address(self)
-
 
 @final
 @attrs.frozen(order=False)
@@ -141,16 +121,13 @@ class Erase:
     scope: TenantScope
     node_id: str
 
-    def __attrs_post_init__(self) -> None:
-        _check_address(self)
-
 
 @final
 @attrs.frozen(order=False)
 class Link:
     """Add an edge, or change the properties of an equal one."""
 
-    edge: MemoryEdge = attrs.field(validator=_edge)
+    edge: MemoryEdge
 
 
 @final
@@ -158,7 +135,7 @@ class Link:
 class Unlink:
     """Remove an edge."""
 
-    edge: MemoryEdge = attrs.field(validator=_edge)
+    edge: MemoryEdge
 
 
 @final
@@ -168,11 +145,6 @@ class Mark:
 
     key: str
     value: str | None
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "key", check_text(self.key, field="key", where="mark"))
-        if self.value is not None:
-            object.__setattr__(self, "value", check_text(self.value, field="value", where="mark", blank=True))
 
 
 @final
@@ -274,21 +246,6 @@ class Transaction(Finder, Protocol):
 
     def put_mark(self, key: str, value: str | None) -> None:
         """Write or remove a mark."""
-
-
-def check_operations(operations: Any) -> tuple[Operation, ...]:
-    """The operations themselves.
-
-    Raises:
-        InvalidInputError: they are no sequence of operations.
-    """
-    if not isinstance(operations, Iterable) or isinstance(operations, str | bytes):
-        raise InvalidInputError(f"must be a sequence of operations, not {operations!r}", field="operations")
-    checked = tuple(operations)
-    for position, operation in enumerate(checked):
-        if not isinstance(operation, Operation):
-            raise InvalidInputError(f"{operation!r} is no operation of a store", field=f"operations[{position}]")
-    return checked
 
 
 def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome:
