@@ -2,12 +2,11 @@
 
 from promptkeel.resolver.resolver import (
     BlockingPromptBlockResolver,
-    Counters,
     PromptBlockResolver,
     ResolverCore,
     Unsettled,
 )
-from promptkeel.resolver.values import BlockEvent, Freshness, Resolution, ResolvedBlock
+from promptkeel.resolver.values import BlockEvent, Counters, Freshness, Resolution, ResolvedBlock
 
 __all__ = [
     "BlockEvent",

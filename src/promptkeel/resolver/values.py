@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 import attrs
 
 from promptkeel.blocks import PromptBlockSpec
+from promptkeel.errors import BlockResolutionError
 from promptkeel.lane import Lane
 from promptkeel.model import BlockFact, BlockRevision
 from promptkeel.render import Omission, RenderedBlock
@@ -103,6 +104,23 @@ class Resolution:
     freshness: Freshness = Freshness()
     memo: dict[object, Any] = attrs.field(factory=dict, repr=False)
     derived: dict[object, Any] = attrs.field(factory=dict, repr=False, init=False)
+
+
+@attrs.define
+class Counters:
+    """How much work a resolver has done; for tests and tables."""
+
+    probes: int = 0
+    head_reads: int = 0
+    deltas: int = 0
+    scans: int = 0
+    renders: int = 0
+    file_reads: int = 0
+
+
+def failed(spec: PromptBlockSpec, scope: TenantScope, error: OSError) -> BlockResolutionError:
+    """The error of a block whose source could not be read."""
+    return BlockResolutionError(str(error) or type(error).__name__, block=spec.name, scope=scope.path)
 
 
 Action = Literal["scanned", "updated", "rendered", "read", "computed"]

@@ -1,0 +1,238 @@
+"""Memory lanes: the driver of the state machine in ``states``, and the plain scan of a scanner without heads.
+
+Where the store has heads, only what was touched is read, all lanes of one answer hold at one vector of heads, and only
+blocks whose revision moved are rendered. Calls that need the same reading share it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any, Final, final
+
+from promptkeel.blocks.spec import PromptBlockSpec
+from promptkeel.lane import Lane, scan_steps
+from promptkeel.render import RenderedBlock
+from promptkeel.resolver.flights import Flights
+from promptkeel.resolver.rendering import Rendering
+from promptkeel.resolver.states import (
+    Fresh,
+    KeptLanes,
+    Moved,
+    after_heads,
+    after_probe,
+    caught_up,
+    changed_positions,
+    is_inline,
+    is_untouched,
+    requests_since,
+)
+from promptkeel.resolver.values import Counters, ResolvedBlock, failed
+from promptkeel.scope import TenantScope
+from promptkeel.steps import Call, Steps
+from promptkeel.store.base import CatchUp, Engine, LaneRequest, LaneUpdate
+
+
+class _Unprobed:
+    """Equals nothing, itself included: what was read from an engine that is not probed is compared by its heads."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+UNPROBED: Final = _Unprobed()
+"""The token of an engine that was not probed."""
+
+
+@final
+class LaneReader:
+    """Keeps the lanes of a store with heads up to date.
+
+    Args:
+        engine: the store.
+        specs: the learned blocks, in the order of every tuple here.
+        rendering: renders them.
+        counters: where work is counted.
+    """
+
+    def __init__(
+        self, engine: Engine, specs: tuple[PromptBlockSpec, ...], rendering: Rendering, counters: Counters
+    ) -> None:
+        self._engine = engine
+        self._specs = specs
+        self._rendering = rendering
+        self._counters = counters
+        self._prefixes = tuple(lane_source(spec).label_prefix for spec in specs)
+        self._tickets = itertools.count(1)
+        self._flights: Flights[KeptLanes] = Flights()
+
+    def probe(self) -> object:
+        """One short statement; ``UNPROBED`` where the engine is not on this machine."""
+        if not self._engine.is_local:
+            return UNPROBED
+        self._counters.probes += 1
+        return self._engine.probe()
+
+    def read(self, scope: TenantScope, before: KeptLanes | None, token: object) -> Steps[KeptLanes]:
+        """The scope's lanes now.
+
+        Args:
+            scope: who asks.
+            before: what is kept of them.
+            token: what ``probe`` answered in this call; ``UNPROBED`` to have it asked.
+
+        Raises:
+            BlockResolutionError: the store could not be read.
+        """
+        try:
+            return (yield from self._read(scope, before, self.probe() if token is UNPROBED else token))
+        except OSError as error:
+            raise failed(self._specs[0], scope, error) from error
+
+    def _read(self, scope: TenantScope, before: KeptLanes | None, token: object) -> Steps[KeptLanes]:
+        engine = self._engine
+        ticket = next(self._tickets)
+        state = after_probe(before, token, self._prefixes)
+        if isinstance(state, Fresh):
+            return state.kept
+        self._counters.head_reads += 1
+        if isinstance(state, Moved) and engine.is_local:
+            # One short read tells both whether heads have moved and, mostly, that no lane was touched.
+            update = engine.tail(scope, requests_since(state.kept, self._prefixes))
+            if update is not None:
+                return (yield from self._settle(scope, state.kept, update, ticket, token))
+        heads = engine.heads(scope) if engine.is_local else (yield Call(engine.heads, scope))
+        if isinstance(state, Moved):
+            now = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
+            if isinstance(now, Fresh):
+                return now.kept
+            requests = now.requests
+        else:
+            requests = state.requests
+        work = self._read_again(scope, before, requests, ticket, token)
+        return (yield from self._flights.join((scope.path, heads), lambda: work))
+
+    def _settle(
+        self, scope: TenantScope, kept: KeptLanes, update: CatchUp, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
+        if is_untouched(update):
+            return KeptLanes(ticket, token, update.heads, kept.lanes, kept.rendered)
+        self._counters.deltas += 1
+        work = self._follow(scope, kept, update, ticket, token)
+        return (yield from self._flights.join((scope.path, update.heads), lambda: work))
+
+    def _read_again(
+        self,
+        scope: TenantScope,
+        before: KeptLanes | None,
+        requests: tuple[LaneRequest, ...],
+        ticket: int,
+        token: object,
+    ) -> Steps[KeptLanes]:
+        found: KeptLanes = yield Call(self._read_in_worker, scope, before, requests, ticket, token)
+        return found
+
+    def _follow(
+        self, scope: TenantScope, before: KeptLanes, update: CatchUp, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
+        lanes = self._caught_up(before, update, scope)
+        arguments = (scope, before, update, lanes, ticket, token)
+        if is_inline(lanes, changed_positions(before, lanes)):
+            return self._keep(*arguments)
+        rendered: KeptLanes = yield Call(self._keep, *arguments)
+        return rendered
+
+    def _read_in_worker(
+        self,
+        scope: TenantScope,
+        before: KeptLanes | None,
+        requests: tuple[LaneRequest, ...],
+        ticket: int,
+        token: object,
+    ) -> KeptLanes:
+        self._counters.scans += 1
+        update = self._engine.catch_up(scope, requests)
+        lanes = self._caught_up(before, update, scope)
+        return self._keep(scope, before, update, lanes, ticket, token)
+
+    def _caught_up(self, before: KeptLanes | None, update: CatchUp, scope: TenantScope) -> tuple[Lane, ...]:
+        def build(position: int, lane: Lane | None, change: LaneUpdate) -> Lane:
+            spec = self._specs[position]
+            source = lane_source(spec)
+            started = time.perf_counter_ns()
+            if lane is None:
+                built = Lane.build(change.rows, prefix=source.label_prefix, profile_fields=source.profile_fields)
+                self._rendering.tell(spec, scope.path, "scanned", started)
+            else:
+                built = lane.updated(change)
+                self._rendering.tell(spec, scope.path, "updated", started)
+            return built
+
+        lanes: tuple[Lane | None, ...] = (None,) * len(self._specs) if before is None else before.lanes
+        return caught_up(lanes, update, build)
+
+    def _keep(
+        self,
+        scope: TenantScope,
+        before: KeptLanes | None,
+        update: CatchUp,
+        lanes: tuple[Lane, ...],
+        ticket: int,
+        token: object,
+    ) -> KeptLanes:
+        changed = set(changed_positions(before, lanes))
+        rendered = tuple(
+            self._rendered(spec, lane, scope)
+            if before is None
+            or position in changed
+            or (lane is not before.lanes[position] and before.rendered[position].omitted)
+            else before.rendered[position]
+            for position, (spec, lane) in enumerate(zip(self._specs, lanes, strict=True))
+        )
+        return KeptLanes(ticket, token, update.heads, lanes, rendered)
+
+    def _rendered(self, spec: PromptBlockSpec, lane: Lane, scope: TenantScope) -> RenderedBlock:
+        kept = self._rendering.kept(spec, scope, lane.revision)
+        return self._rendering.learned(spec, scope, lane.to_revision()) if kept is None else kept
+
+
+@final
+class LaneScanner:
+    """Scans the lanes of memory without heads, whole on every call; arguments as ``LaneReader``."""
+
+    def __init__(
+        self, memory: Any, specs: tuple[PromptBlockSpec, ...], rendering: Rendering, counters: Counters
+    ) -> None:
+        self._memory = memory
+        self._specs = specs
+        self._rendering = rendering
+        self._counters = counters
+
+    def scan(self, scope: TenantScope) -> Steps[list[ResolvedBlock]]:
+        """The learned blocks of the scope now.
+
+        Raises:
+            BlockResolutionError: the scanner could not read.
+        """
+        blocks = []
+        for spec in self._specs:
+            source = lane_source(spec)
+            started = time.perf_counter_ns()
+            self._counters.scans += 1
+            try:
+                revision = yield from scan_steps(self._memory, scope, source.label_prefix, source.profile_fields)
+            except OSError as error:
+                raise failed(spec, scope, error) from error
+            self._rendering.tell(spec, scope.path, "scanned", started)
+            rendered = self._rendering.kept(spec, scope, revision.revision)
+            if rendered is None:
+                rendered = yield Call(self._rendering.learned, spec, scope, revision)
+            blocks.append(ResolvedBlock(spec, rendered, revision))
+        return blocks
+
+
+def lane_source(spec: PromptBlockSpec) -> Any:
+    """The source of a learned block, which is a ``MemoryLane``."""
+    return spec.source
