@@ -35,11 +35,16 @@ def clock() -> SteppingClock:
     return SteppingClock()
 
 
-@pytest.fixture(params=["ram", "sqlite"])
+@pytest.fixture(params=["ram", "sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path, clock: SteppingClock) -> Iterator[Engine]:
-    engine = open_engine("ram:" if request.param == "ram" else f"sqlite:///{tmp_path / 'memory.db'}", clock=clock)
+    databases = request.getfixturevalue("databases") if request.param == "postgres" else None
+    urls = {"ram": "ram:", "sqlite": f"sqlite:///{tmp_path / 'memory.db'}"}
+    url = databases.store() if databases else urls[request.param]
+    engine = open_engine(url, clock=clock)
     yield engine
     engine.close()
+    if databases:
+        databases.drop(url)
 
 
 def write(engine: Engine, count: int) -> list[Heads]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptkeel.blocking import scan_memory_lane
@@ -29,23 +29,32 @@ from store.examples import ACME, ADA, BOB, OTHER, SteppingClock, node
 from store.stock_client import StockClient
 from strategies import nodes as any_nodes
 
-KINDS = ("ram", "sqlite")
+KINDS = ("ram", "sqlite", "postgres")
 SCOPES = (DEPLOYMENT, ACME, ADA, BOB, OTHER)
 
 
-@contextmanager
-def opened(*kinds: str) -> Iterator[list[Engine]]:
-    """An empty store of each kind."""
-    with tempfile.TemporaryDirectory() as folder:
-        engines = [
-            open_engine("ram:" if kind == "ram" else f"sqlite:///{folder}/{number}.db", clock=SteppingClock())
-            for number, kind in enumerate(kinds)
-        ]
-        try:
+Opened = Callable[..., AbstractContextManager[list[Engine]]]
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest) -> Opened:
+    """Opens an empty store of each kind."""
+
+    @contextmanager
+    def open_them(*kinds: str) -> Iterator[list[Engine]]:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            engines: list[Engine] = []
+            for number, kind in enumerate(kinds):
+                url = "ram:" if kind == "ram" else f"sqlite:///{folder}/{number}.db"
+                if kind == "postgres":
+                    databases = request.getfixturevalue("databases")
+                    url = databases.store()
+                    stack.callback(databases.give_back, url)
+                engines.append(open_engine(url, clock=SteppingClock()))
+                stack.callback(engines[-1].close)
             yield engines
-        finally:
-            for engine in engines:
-                engine.close()
+
+    return open_them
 
 
 def everything(engine: Engine) -> dict[str, Any]:
@@ -103,7 +112,10 @@ def run(engine: Engine, program: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("source_kind", "target_kind"), list(itertools.product(KINDS, KINDS)))
-def test_a_copy_says_what_its_source_says(source_kind: str, target_kind: str) -> None:
+def test_a_copy_says_what_its_source_says(opened: Opened, source_kind: str, target_kind: str) -> None:
+    remote = "postgres" in (source_kind, target_kind)
+
+    @settings(max_examples=8 if remote else settings().max_examples)
     @given(programs)
     def holds(program: list[Any]) -> None:
         with opened(source_kind, target_kind) as (source, target):
@@ -125,7 +137,7 @@ def test_a_copy_says_what_its_source_says(source_kind: str, target_kind: str) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_erased_stays_erased(kind: str) -> None:
+def test_what_was_erased_stays_erased(opened: Opened, kind: str) -> None:
     with opened("ram", kind) as (source, target):
         store = BlockingStore(source)
         store.put(node())
@@ -136,7 +148,7 @@ def test_what_was_erased_stays_erased(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_erasure_of_an_id_that_was_brought_back_is_taken_along(kind: str) -> None:
+def test_every_erasure_of_an_id_that_was_brought_back_is_taken_along(opened: Opened, kind: str) -> None:
     with opened("ram", kind) as (source, target):
         store = BlockingStore(source)
         for _ in range(2):
@@ -149,7 +161,7 @@ def test_every_erasure_of_an_id_that_was_brought_back_is_taken_along(kind: str) 
         assert check_engine(target).findings == ()
 
 
-def test_a_target_that_is_not_empty_is_refused_and_unchanged() -> None:
+def test_a_target_that_is_not_empty_is_refused_and_unchanged(opened: Opened) -> None:
     with opened("ram", "sqlite") as (source, target):
         BlockingStore(source).put(node())
         BlockingStore(target).put(node("theirs"))
@@ -159,7 +171,7 @@ def test_a_target_that_is_not_empty_is_refused_and_unchanged() -> None:
         assert everything(target) == before
 
 
-def test_progress_ends_at_the_total_and_never_goes_back() -> None:
+def test_progress_ends_at_the_total_and_never_goes_back(opened: Opened) -> None:
     with opened("sqlite", "ram") as (source, target):
         for number in range(5):
             BlockingStore(source).put(node(f"n{number}"))
@@ -170,7 +182,7 @@ def test_progress_ends_at_the_total_and_never_goes_back() -> None:
         assert seen == [(done, 10) for done in range(1, 11)]
 
 
-def test_a_source_that_is_written_to_meanwhile_is_read_again() -> None:
+def test_a_source_that_is_written_to_meanwhile_is_read_again(opened: Opened) -> None:
     with opened("sqlite", "ram") as (source, target):
         store, rest = BlockingStore(source), [node("late1"), node("late2")]
         store.put(node())
@@ -183,7 +195,7 @@ def test_a_source_that_is_written_to_meanwhile_is_read_again() -> None:
         assert everything(target) == everything(source)
 
 
-def test_a_source_that_is_always_written_to_is_not_copied_halfway() -> None:
+def test_a_source_that_is_always_written_to_is_not_copied_halfway(opened: Opened) -> None:
     with opened("sqlite", "ram") as (source, target):
         store, numbers = BlockingStore(source), itertools.count()
         store.put(node())
@@ -192,7 +204,7 @@ def test_a_source_that_is_always_written_to_is_not_copied_halfway() -> None:
         assert everything(target)["nodes"] == []
 
 
-def test_a_failure_while_writing_leaves_the_target_empty() -> None:
+def test_a_failure_while_writing_leaves_the_target_empty(opened: Opened) -> None:
     with opened("ram", "sqlite") as (source, target):
         for number in range(3):
             BlockingStore(source).put(node(f"n{number}"))

@@ -16,7 +16,8 @@ from typing import Any, Final, final
 
 import attrs
 
-from promptkeel.model import MemoryEdge, MemoryNode, dump_json
+from promptkeel.model import MemoryEdge, MemoryNode
+from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.store.operations import LINEAGE, Decide, Link, Remember, visible_node
@@ -304,6 +305,10 @@ class PostgresTransaction:
             self._execute("remove mark", key=key)
         else:
             self._execute("put mark", key=key, value=value)
+
+    def put_secret(self, secret: bytes) -> None:
+        """Take another store's secret over."""
+        self._execute("put secret", secret=secret.hex())
 
 
 def _columns(node: MemoryNode) -> dict[str, Any]:

@@ -36,6 +36,9 @@ class Compactable(Protocol):
     def log_span(self) -> tuple[int, int]:
         """The first and the last change in the log; (1, 0) where it is empty."""
 
+    def floor_keeping(self, changes: int) -> int:
+        """The change behind which so many are left; 0 where there are no more."""
+
     def compact(self, floor: int, step: int) -> int:
         """Forget at most ``step`` of the changes up to ``floor``, oldest first; how many. The last change stays."""
 
@@ -115,7 +118,8 @@ def compact(
     now = clock()
     moments = _read_moments(engine)
     first, last = engine.log_span()
-    floor = min(_floor(kept, last, moments, now), last - 1)
+    counted = 0 if kept.changes is None else engine.floor_keeping(kept.changes)
+    floor = min(max(counted, _aged(kept, last, moments, now)), last - 1)
     _note_moment(engine, moments, (last, now), kept, now)
     total, done = max(0, floor - first + 1), 0
     yield CompactionProgress(done, total)
@@ -144,13 +148,12 @@ def compact_steps(
             on_progress(progress)
 
 
-def _floor(kept: Retention, last: int, moments: list[Moment], now: int) -> int:
-    by_count = 0 if kept.changes is None else last - kept.changes
+def _aged(kept: Retention, last: int, moments: list[Moment], now: int) -> int:
+    """The newest change that is known to be too old; 0 where none is."""
     if kept.age is None:
-        return by_count
+        return 0
     limit = now - kept.age
-    old = (seq for seq, at in [*moments, (last, now)] if at <= limit)
-    return max(by_count, *old, 0)
+    return max((seq for seq, at in [*moments, (last, now)] if at <= limit), default=0)
 
 
 def _read_moments(engine: Engine) -> list[Moment]:
