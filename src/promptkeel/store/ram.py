@@ -270,6 +270,11 @@ class RamEngine:
             log = self._state.log
             return (log[0].head.seq, log[-1].head.seq) if log else (1, 0)
 
+    def floor_keeping(self, changes: int) -> int:
+        """The change behind which so many are left; 0 where there are no more."""
+        first, last = self.log_span()
+        return max(0, last - changes) if last - first >= changes else 0
+
     def compact(self, floor: int, step: int) -> int:
         """Forget at most ``step`` of the changes up to ``floor``, oldest first; how many. The last change stays."""
         with self._used():
