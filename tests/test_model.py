@@ -27,10 +27,9 @@ from promptkeel.model import (
     BlockRevision,
     MemoryEdge,
     MemoryNode,
-    check_properties,
-    dump_json,
     statement_of,
 )
+from promptkeel.properties import check_properties, dump_json
 from promptkeel.scope import TenantScope
 from strategies import instants, json_objects, nodes, pickled, scopes, statements
 

@@ -18,6 +18,7 @@ from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, parse_instant, system_clock
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import BuilderCore, Prompt
+from promptkeel.properties import check_properties
 from promptkeel.resolver import BlockEvent, Counters, Resolution, ResolverCore
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps, as_async, drive
@@ -251,7 +252,7 @@ class KeelCore:
         node = yield from self.store.get(scope, node_id)
         lanes = [spec.source for spec in self._showing(node)]
         fields = frozenset[str]().union(*(lane.profile_fields for lane in lanes))
-        for name in properties:
+        for name in check_properties(properties, where=f"node {node_id!r}"):
             if name not in fields:
                 declared = f"declared there: {', '.join(sorted(fields))}" if fields else "none are declared there"
                 raise InvalidInputError(

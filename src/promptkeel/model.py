@@ -6,18 +6,17 @@ Nothing here does I/O or reads a clock. A node's times may be left out; the stor
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Final, Literal, final
 
 import attrs
 
-from promptkeel.errors import InvalidInputError, InvalidInstantError, InvalidPropertiesError, MissingFactsError
-from promptkeel.instants import EARLIEST, LATEST, datetime_of, format_instant, parse_instant
+from promptkeel.errors import InvalidInputError, MissingFactsError
+from promptkeel.instants import datetime_of, format_instant, parse_instant, stored_instant
+from promptkeel.properties import check_properties, dump_json, frozen_properties, spelling, thawed
 from promptkeel.scope import TenantScope
-from promptkeel.text import check_text, refused_character, trim
+from promptkeel.text import check_text, plain, trim
 
 Trust = Literal["operator", "user", "third-party", "inferred"]
 """Whose words these are, highest first. The host sets it, a model never does."""
@@ -48,122 +47,8 @@ class _NotGiven:
 NOT_GIVEN: Final = _NotGiven()
 """Stands where None would mean "not recorded"."""
 
-_LARGEST: Final = 10**1000
-
 Moment = datetime | str
 """A time as a caller gives it."""
-
-
-def check_properties(properties: object, *, where: str | None = None) -> dict[str, Any]:
-    """A plain copy of a JSON object, checked to its depths.
-
-    Raises:
-        InvalidPropertiesError: it is no JSON object, or some text in it cannot be stored.
-    """
-    if not isinstance(properties, Mapping):
-        raise InvalidPropertiesError(
-            f"must be a JSON object, not {type(properties).__name__}", field="properties", where=where
-        )
-    try:
-        plain = {key: _plain(value, f"properties.{key}", where) for key, value in properties.items()}
-    except RecursionError:
-        raise InvalidPropertiesError("is nested too deeply", field="properties", where=where) from None
-    for key in plain:
-        _check_key(key, "properties", where)
-    return plain
-
-
-def _check_key(key: object, field: str, where: str | None) -> None:
-    if not isinstance(key, str):
-        raise InvalidPropertiesError(f"key {key!r} must be text", field=field, where=where)
-    found = refused_character(key)
-    if found:
-        raise InvalidPropertiesError(f"a key holds {found}", field=field, where=where)
-
-
-def _plain(value: object, field: str, where: str | None) -> Any:
-    if isinstance(value, Mapping):
-        for key in value:
-            _check_key(key, field, where)
-        return {key: _plain(item, f"{field}.{key}", where) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{field}[{position}]", where) for position, item in enumerate(value)]
-    return _plain_scalar(value, field, where)
-
-
-def _plain_scalar(value: object, field: str, where: str | None) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        if abs(value) > _LARGEST:
-            raise InvalidPropertiesError("is a number of more than 1,000 digits", field=field, where=where)
-        return int(value)
-    if isinstance(value, str):
-        found = refused_character(value)
-        if found:
-            raise InvalidPropertiesError(f"holds {found}; remove it", field=field, where=where)
-        return value
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise InvalidPropertiesError("is not a number that JSON has", field=field, where=where)
-        return value
-    raise InvalidPropertiesError(f"{type(value).__name__} is not JSON", field=field, where=where)
-
-
-def _refuse_change(*_: object, **__: object) -> Any:
-    raise TypeError("what a node or an edge holds cannot be changed; make a new one")
-
-
-class _ReadOnlyList(list[Any]):
-    """A list inside a frozen value; a copy of it is a plain list."""
-
-    __slots__ = ()
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse_change
-    __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse_change
-
-    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
-        return list, (list(self),)
-
-
-class _ReadOnlyDict(dict[str, Any]):
-    """An object inside a frozen value; a copy of it is a plain dict."""
-
-    __slots__ = ()
-    clear = pop = popitem = setdefault = update = _refuse_change
-    __delitem__ = __ior__ = __setitem__ = _refuse_change
-
-    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _ReadOnlyDict({key: _frozen(item) for key, item in value.items()})
-    if isinstance(value, list):
-        return _ReadOnlyList([_frozen(item) for item in value])
-    return value
-
-
-def _frozen_properties(properties: dict[str, Any]) -> Mapping[str, Any]:
-    return MappingProxyType({key: _frozen(value) for key, value in properties.items()})
-
-
-def _thawed(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _thawed(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_thawed(item) for item in value]
-    return value
-
-
-def dump_json(value: object) -> str:
-    """JSON in one spelling: sorted keys, no white space, no needless escapes."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _spelling(properties: Mapping[str, Any]) -> str:
-    # Python's 1, 1.0 and True are equal; what JSON says with them is not.
-    return dump_json(dict(properties))
 
 
 def check_trust(trust: object, *, field: str = "trust", where: str | None = None) -> Trust | None:
@@ -217,7 +102,7 @@ class MemoryNode:
     id: str
     scope: TenantScope
     label: str
-    own_properties: Mapping[str, Any] = attrs.field(factory=dict, alias="properties", hash=False, eq=_spelling)
+    own_properties: Mapping[str, Any] = attrs.field(factory=dict, alias="properties", hash=False, eq=spelling)
     source: str | None = None
     recorded: int | _NotGiven | None = attrs.field(default=NOT_GIVEN, alias="recorded_at")
     trust: Trust | None = None
@@ -227,11 +112,11 @@ class MemoryNode:
 
     def __attrs_post_init__(self) -> None:
         set_field = object.__setattr__
-        check_text(self.id, field="id")
+        set_field(self, "id", check_text(self.id, field="id"))
         where = f"node {self.id!r}"
         if not isinstance(self.scope, TenantScope):
             raise InvalidInputError(f"must be a TenantScope, not {self.scope!r}", field="scope", where=where)
-        check_text(self.label, field="label", where=where)
+        set_field(self, "label", check_text(self.label, field="label", where=where))
         properties = check_properties(self.own_properties, where=where)
         source, recorded, trust = self.source, self.recorded, self.trust
         if not RESERVED_PROPERTIES.isdisjoint(properties):
@@ -242,7 +127,7 @@ class MemoryNode:
                 recorded = given if recorded is NOT_GIVEN else recorded
             given = properties.pop("trust", None)
             trust = given if trust is None else trust
-        set_field(self, "own_properties", _frozen_properties(properties))
+        set_field(self, "own_properties", frozen_properties(properties))
         set_field(self, "source", check_source(source, where=where))
         set_field(self, "recorded", _stamp(recorded, "recorded_at", where))
         set_field(self, "trust", check_trust(trust, where=where))
@@ -250,6 +135,7 @@ class MemoryNode:
         set_field(self, "updated", _stamp(self.updated, "updated_at", where))
         if self.state not in STATES:
             raise InvalidInputError(f"must be one of {', '.join(STATES)}", field="state", where=where)
+        set_field(self, "state", plain(self.state))
         if not trim(statement_of(self.label)) and not properties:
             check_text(statement_of(self.label), field="label", where=where)
 
@@ -271,7 +157,7 @@ class MemoryNode:
     @property
     def properties(self) -> dict[str, Any]:
         """The properties with source, recorded_at and trust among them, as a scanner's reader expects."""
-        merged: dict[str, Any] = _thawed(self.own_properties)
+        merged: dict[str, Any] = thawed(self.own_properties)
         if self.source is not None:
             merged["source"] = self.source
         if not isinstance(self.recorded, _NotGiven):
@@ -283,7 +169,7 @@ class MemoryNode:
     @property
     def version(self) -> str:
         """A hash of everything in the node: what a compare-and-set compares."""
-        properties = _spelling(self.own_properties)
+        properties = spelling(self.own_properties)
         parts = [self.id, self.scope.path, self.label, self.source, self.trust, self.state, properties]
         times = [self.created, self.updated, None if isinstance(self.recorded, _NotGiven) else self.recorded]
         return hashlib.sha256(dump_json([parts, times]).encode()).hexdigest()[:32]
@@ -292,14 +178,14 @@ class MemoryNode:
         """Whether the two differ at most in when the store created and updated them."""
         return (self.id, self.scope, self.label, self.source, self.recorded, self.trust, self.state) == (
             (other.id, other.scope, other.label, other.source, other.recorded, other.trust, other.state)
-        ) and _spelling(self.own_properties) == _spelling(other.own_properties)
+        ) and spelling(self.own_properties) == spelling(other.own_properties)
 
     def __repr__(self) -> str:
         return f"MemoryNode(id={self.id!r}, scope={self.scope.path!r}, label={self.label!r}, state={self.state!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {field.alias: getattr(self, field.name) for field in attrs.fields(MemoryNode)}
-        fields["properties"] = _thawed(self.own_properties)
+        fields["properties"] = thawed(self.own_properties)
         return _rebuild_node, (fields,)
 
 
@@ -310,11 +196,7 @@ def _rebuild_node(fields: dict[str, Any]) -> MemoryNode:
 def _stamp(value: Any, field: str, where: str) -> Any:
     if value is None or value is NOT_GIVEN:
         return value
-    if type(value) is int:
-        if not EARLIEST <= value <= LATEST:
-            raise InvalidInstantError(f"UTC cannot hold the instant {value}", field=field, where=where)
-        return value
-    return parse_instant(value, field=field, where=where)
+    return stored_instant(value, field=field, where=where)
 
 
 def statement_of(label: str) -> str:
@@ -341,19 +223,19 @@ class MemoryEdge:
     start: str
     type: str
     end: str
-    properties: Mapping[str, Any] = attrs.field(factory=dict, hash=False, eq=_spelling)
+    properties: Mapping[str, Any] = attrs.field(factory=dict, hash=False, eq=spelling)
 
     def __attrs_post_init__(self) -> None:
         where = f"edge {self.start!r} to {self.end!r}"
         for field in ("start", "type", "end"):
-            check_text(getattr(self, field), field=field, where=where)
+            object.__setattr__(self, field, check_text(getattr(self, field), field=field, where=where))
         if not isinstance(self.scope, TenantScope):
             raise InvalidInputError(f"must be a TenantScope, not {self.scope!r}", field="scope", where=where)
         checked = check_properties(self.properties, where=where)
-        object.__setattr__(self, "properties", _frozen_properties(checked))
+        object.__setattr__(self, "properties", frozen_properties(checked))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_edge, (self.scope, self.start, self.type, self.end, _thawed(self.properties))
+        return _rebuild_edge, (self.scope, self.start, self.type, self.end, thawed(self.properties))
 
 
 def _rebuild_edge(scope: TenantScope, start: str, type_: str, end: str, properties: dict[str, Any]) -> MemoryEdge:
@@ -393,6 +275,8 @@ class BlockFact(tuple[str, str | None, int | None, str | None, Trust | None, str
         for name, text in (("value", value), ("source", source), ("field", field), ("node_id", node_id)):
             if text is not None or name == "value":
                 check_text(text, field=name)
+        value = plain(value)
+        source, field, node_id = (None if text is None else plain(text) for text in (source, field, node_id))
         if field is not None and not value.startswith(f"{field}: "):
             raise InvalidInputError(f"must begin with {field + ': '!r}", field="value")
         return tuple.__new__(cls, (value, source, recorded, field, check_trust(trust), node_id))

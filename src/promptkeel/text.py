@@ -24,6 +24,11 @@ def trim(text: str) -> str:
     return text.strip(WHITE_SPACE)
 
 
+def plain(text: str) -> str:
+    """The text as a ``str`` and nothing else: a member of an enumeration of texts would stay one when it is kept."""
+    return text if type(text) is str else str.__str__(text)
+
+
 def refused_character(text: str) -> str | None:
     """The first character of ``text`` that no store takes, described; None where there is none."""
     found = _REFUSED.search(text)
@@ -35,7 +40,7 @@ def refused_character(text: str) -> str | None:
 
 
 def check_text(text: object, *, field: str, where: str | None = None, blank: bool = False) -> str:
-    """``text`` itself, if a store can take it.
+    """``text`` itself, as plain text, if a store can take it.
 
     Args:
         text: what was given.
@@ -53,4 +58,4 @@ def check_text(text: object, *, field: str, where: str | None = None, blank: boo
         raise InvalidTextError(f"holds {found}; remove it", field=field, where=where)
     if not blank and not trim(text):
         raise InvalidTextError("is blank; a statement says something", field=field, where=where)
-    return text
+    return plain(text)

@@ -17,7 +17,8 @@ import promptkeel.testing
 from promptkeel.blocking import open_store
 from promptkeel.errors import InvalidInputError
 from promptkeel.instants import parse_instant
-from promptkeel.model import MemoryNode, check_properties, check_source, check_trust
+from promptkeel.model import MemoryNode, check_source, check_trust
+from promptkeel.properties import check_properties
 from promptkeel.scope import ScopeLevel, TenantScope
 from promptkeel.testing import SteppingClock, strategies
 from promptkeel.text import check_text, refused_character, trim

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, final, runtime_checkable
 import attrs
 
 from promptkeel.model import MemoryEdge, MemoryNode, Trust
+from promptkeel.properties import frozen
 from promptkeel.scope import TenantScope
 
 Direction = Literal["out", "in", "both"]
@@ -176,7 +177,7 @@ class Testimony:
     recorded: int | None
     trust: Trust | None
     at: int
-    properties: dict[str, Any] = attrs.field(factory=dict)
+    properties: dict[str, Any] = attrs.field(factory=dict, converter=frozen, hash=False)
 
 
 @final
@@ -276,6 +277,8 @@ class Engine(Protocol):
 
     url: str
     capabilities: frozenset[str]
+    not_covered: tuple[str, ...]
+    """Where bytes of an erased node may be that no erasure here can reach, however scrubbed its receipt is."""
     is_local: bool
     """Whether short methods are short enough for an event loop's own thread; a remote engine is called in workers."""
 
@@ -403,9 +406,7 @@ class GraphStore(MemoryLaneScanner, Protocol):
     async def changes(self, scope: TenantScope, since: Heads, *, label_prefix: str | None = None) -> Changes:
         """What changed since these heads, in lanes of this prefix."""
 
-    async def nodes_as_of(
-        self, scope: TenantScope, heads: Heads, *, label_prefix: str | None = None
-    ) -> PastLane:
+    async def nodes_as_of(self, scope: TenantScope, heads: Heads, *, label_prefix: str | None = None) -> PastLane:
         """The lane as it was at these heads."""
 
     async def history(self, scope: TenantScope, node_id: str) -> History:

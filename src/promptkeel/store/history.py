@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from promptkeel.errors import CompactedError, InvalidInputError
-from promptkeel.model import MemoryNode, dump_json
+from promptkeel.model import MemoryNode
+from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Head, Heads, LaneRow, Neighbour
 
@@ -77,9 +78,14 @@ def tells_difference(since: Heads, current: Heads, delta_floor: int, nonce_at: N
     It does not where the log itself may have been switched off in between.
     """
     return since.schema == current.schema and all(
-        past == present or (past.seq >= delta_floor and (past.seq == 0 or nonce_at(past.scope, past.seq) == past.nonce))
+        past == present or (past.seq >= delta_floor and (past.seq == 0 or _is_logged(past, present, nonce_at)))
         for past, present in zip(since.levels, current.levels, strict=True)
     )
+
+
+def _is_logged(past: Head, present: Head, nonce_at: NonceAt) -> bool:
+    # A head is never ahead of the present one of its scope; no store is asked for a number that it cannot hold.
+    return past.seq <= present.seq and nonce_at(past.scope, past.seq) == past.nonce
 
 
 def check_known(heads: Heads, current: Heads, history_floor: int, nonce_at: NonceAt) -> None:
@@ -91,7 +97,7 @@ def check_known(heads: Heads, current: Heads, history_floor: int, nonce_at: Nonc
     for past, present in zip(heads.levels, current.levels, strict=True):
         if past in (present, Head(past.scope)):
             continue
-        if past.seq < history_floor or nonce_at(past.scope, past.seq) != past.nonce:
+        if past.seq < history_floor or not _is_logged(past, present, nonce_at):
             raise CompactedError(
                 f"the history does not hold scope {past.scope or '(deployment)'} as of change {past.seq}: "
                 "it was compacted, or these heads are of another store"

@@ -21,7 +21,7 @@ from promptkeel.errors import (
     NodeNotFoundError,
     ReadOnlyNodeError,
 )
-from promptkeel.instants import format_instant, parse_instant, read_instant
+from promptkeel.instants import format_instant, read_instant, stored_instant
 from promptkeel.model import (
     FIELD_PROVENANCE,
     NOT_GIVEN,
@@ -30,16 +30,32 @@ from promptkeel.model import (
     MemoryNode,
     State,
     Trust,
-    check_properties,
     check_source,
     check_trust,
 )
+from promptkeel.properties import check_properties
 from promptkeel.scope import TenantScope
+from promptkeel.store.arguments import check_node_id, check_scope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.text import check_text
 
 LINEAGE: Final = frozenset({"derived_from", "supersedes"})
 """Edge types that may not form cycles."""
+
+
+def _node(_: Any, __: Any, node: Any) -> None:
+    if not isinstance(node, MemoryNode):
+        raise InvalidInputError(f"must be a MemoryNode, not {type(node).__name__}", field="node")
+
+
+def _edge(_: Any, __: Any, edge: Any) -> None:
+    if not isinstance(edge, MemoryEdge):
+        raise InvalidInputError(f"must be a MemoryEdge, not {type(edge).__name__}", field="edge")
+
+
+def _check_address(operation: Correct | Retract | Erase) -> None:
+    check_scope(operation.scope)
+    object.__setattr__(operation, "node_id", check_node_id(operation.node_id))
 
 
 @final
@@ -51,7 +67,7 @@ class Put:
         force_erased: insert it even where a node of its id was erased; that receipt stays.
     """
 
-    node: MemoryNode
+    node: MemoryNode = attrs.field(validator=_node)
     expected: MemoryNode | str | None = None
     force_erased: bool = False
 
@@ -61,7 +77,7 @@ class Put:
 class Remember:
     """Insert a node, unless a live one of equal scope and label is there: then confirm that one."""
 
-    node: MemoryNode
+    node: MemoryNode = attrs.field(validator=_node)
 
 
 @final
@@ -85,6 +101,7 @@ class Correct:
     expected: MemoryNode | str | None = None
 
     def __attrs_post_init__(self) -> None:
+        _check_address(self)
         where = f"node {self.node_id!r}"
         properties = check_properties(self.properties, where=where)
         for name in properties:
@@ -94,11 +111,11 @@ class Correct:
                 )
         object.__setattr__(self, "properties", properties)
         object.__setattr__(self, "source", check_source(self.source, where=where))
-        check_trust(self.trust, where=where)
+        object.__setattr__(self, "trust", check_trust(self.trust, where=where))
         if self.label is not None:
-            check_text(self.label, field="label", where=where)
-        if self.recorded is not NOT_GIVEN and self.recorded is not None and type(self.recorded) is not int:
-            object.__setattr__(self, "recorded", parse_instant(self.recorded, field="recorded_at", where=where))
+            object.__setattr__(self, "label", check_text(self.label, field="label", where=where))
+        if self.recorded is not NOT_GIVEN and self.recorded is not None:
+            object.__setattr__(self, "recorded", stored_instant(self.recorded, field="recorded_at", where=where))
         if self.label is None and not properties:
             raise InvalidInputError("give a new text or properties", field="correction", where=where)
 
@@ -112,6 +129,9 @@ class Retract:
     node_id: str
     expected: MemoryNode | str | None = None
 
+    def __attrs_post_init__(self) -> None:
+        _check_address(self)
+
 
 @final
 @attrs.frozen(order=False)
@@ -121,13 +141,16 @@ class Erase:
     scope: TenantScope
     node_id: str
 
+    def __attrs_post_init__(self) -> None:
+        _check_address(self)
+
 
 @final
 @attrs.frozen(order=False)
 class Link:
     """Add an edge, or change the properties of an equal one."""
 
-    edge: MemoryEdge
+    edge: MemoryEdge = attrs.field(validator=_edge)
 
 
 @final
@@ -135,7 +158,7 @@ class Link:
 class Unlink:
     """Remove an edge."""
 
-    edge: MemoryEdge
+    edge: MemoryEdge = attrs.field(validator=_edge)
 
 
 @final
@@ -145,6 +168,11 @@ class Mark:
 
     key: str
     value: str | None
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "key", check_text(self.key, field="key", where="mark"))
+        if self.value is not None:
+            object.__setattr__(self, "value", check_text(self.value, field="value", where="mark", blank=True))
 
 
 @final
@@ -246,6 +274,21 @@ class Transaction(Finder, Protocol):
 
     def put_mark(self, key: str, value: str | None) -> None:
         """Write or remove a mark."""
+
+
+def check_operations(operations: Any) -> tuple[Operation, ...]:
+    """The operations themselves.
+
+    Raises:
+        InvalidInputError: they are no sequence of operations.
+    """
+    if not isinstance(operations, Iterable) or isinstance(operations, str | bytes):
+        raise InvalidInputError(f"must be a sequence of operations, not {operations!r}", field="operations")
+    checked = tuple(operations)
+    for position, operation in enumerate(checked):
+        if not isinstance(operation, Operation):
+            raise InvalidInputError(f"{operation!r} is no operation of a store", field=f"operations[{position}]")
+    return checked
 
 
 def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome:

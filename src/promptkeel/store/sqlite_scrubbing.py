@@ -23,7 +23,8 @@ import apsw
 import attrs
 
 from promptkeel.errors import StoreUnavailableError
-from promptkeel.model import MemoryNode, dump_json
+from promptkeel.model import MemoryNode
+from promptkeel.properties import dump_json
 from promptkeel.store.sqlite_connections import Connections
 from promptkeel.store.sqlite_schema import TABLES
 

@@ -12,7 +12,8 @@ from typing import Any, Final, final
 
 import apsw
 
-from promptkeel.model import MemoryEdge, MemoryNode, dump_json
+from promptkeel.model import MemoryEdge, MemoryNode
+from promptkeel.properties import dump_json
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.store.operations import visible_node
 from promptkeel.store.sqlite_reads import Rows, edge_of, fetch, root_of_path

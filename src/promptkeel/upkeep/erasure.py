@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, final
 import attrs
 
 from promptkeel.errors import ConflictError, InvalidInputError, NodeNotFoundError
-from promptkeel.model import MemoryNode, check_properties, dump_json
+from promptkeel.model import MemoryNode
+from promptkeel.properties import check_properties, dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import ErasureState, NodeKey, Receipt
 from promptkeel.store.operations import Transaction
@@ -168,6 +169,7 @@ class ErasureReceipt:
         scope: the path of the scope that was asked about.
         at: when, as an instant.
         receipts: one for each node that was erased; none where nothing was found.
+        not_covered: where bytes may be that the store cannot reach.
     """
 
     request: str
@@ -175,6 +177,7 @@ class ErasureReceipt:
     scope: str
     at: int
     receipts: tuple[Receipt, ...] = ()
+    not_covered: tuple[str, ...] = ()
 
     @property
     def state(self) -> ErasureState:
