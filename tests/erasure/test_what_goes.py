@@ -109,6 +109,13 @@ def test_every_node_goes_however_many(engine: Engine) -> None:
     assert left(engine) == ["other"]
 
 
+def test_a_receipt_says_what_no_erasure_reaches(engine: Engine, backend: str) -> None:
+    keep(engine, "n", "SOUL:tea")
+    receipt = erase(engine, EraseAll(X))
+    words = {"ram": "memory", "sqlite": "backups", "postgres": "standbys"}
+    assert any(words[backend] in each for each in receipt.not_covered)
+
+
 def test_siblings_of_like_names_and_ancestors_stay(engine: Engine) -> None:
     for number, path in enumerate(PATHS):
         keep(engine, f"n{number}", "SOUL:prefers tea", TenantScope.parse(path))

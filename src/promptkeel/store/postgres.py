@@ -63,6 +63,12 @@ class PostgresEngine:
     """
 
     capabilities = frozenset({HEADS, HISTORY})
+    not_covered: tuple[str, ...] = (
+        "write-ahead logs and their archives",
+        "standbys until they have replayed it",
+        "backups and other copies",
+        "blocks of the disk that no table uses any more",
+    )
     is_local = False
 
     def __init__(

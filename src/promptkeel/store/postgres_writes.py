@@ -142,7 +142,7 @@ def buckets_of(operations: Sequence[Any]) -> list[int]:
 
 def may_repeat(operations: Iterable[Any]) -> bool:
     """Whether the whole transaction may be tried again: a caller's own decision is asked once."""
-    return not any(isinstance(operation, Decide) for operation in operations)
+    return not any(isinstance(operation, Decide) and not operation.repeatable for operation in operations)
 
 
 @final

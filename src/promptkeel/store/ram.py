@@ -66,6 +66,7 @@ class RamEngine:
 
     url = "ram:"
     capabilities = frozenset({HEADS, HISTORY})
+    not_covered: tuple[str, ...] = ("memory of this process that is free and not yet used again",)
     is_local = True
 
     def __init__(self, *, clock: Clock, log_limit: int = 200_000) -> None:

@@ -93,6 +93,10 @@ class SqliteEngine:
     """
 
     capabilities = frozenset({HEADS, HISTORY})
+    not_covered: tuple[str, ...] = (
+        "backups and other copies of the file",
+        "blocks of the disk that the file no longer uses",
+    )
     is_local = True
 
     def __init__(

@@ -57,7 +57,8 @@ def erase_steps(
     """
     erasing = Erasing(request, new_name(), expected=expected)
     yield from store.apply((Decide(erasing, repeatable=True),))
-    receipt = yield from _present(store, erasing.receipt)
+    receipt = attrs.evolve(erasing.receipt, not_covered=store.engine.not_covered)
+    receipt = yield from _present(store, receipt)
     if settle and receipt.state != "scrubbed":
         try:
             yield from store.settle_receipts()
@@ -91,7 +92,7 @@ def receipt_steps(store: StoreCore, name: str) -> Steps[ErasureReceipt]:
     if mark is None:
         raise NodeNotFoundError(f"no erasure {name!r} is known here")
     receipts = yield from _of_request(store, name)
-    return ErasureReceipt(request=name, receipts=receipts, **json.loads(mark))
+    return ErasureReceipt(request=name, receipts=receipts, not_covered=store.engine.not_covered, **json.loads(mark))
 
 
 def reapply_steps(store: StoreCore, receipts: Iterable[Receipt | ErasureReceipt]) -> Steps[int]:

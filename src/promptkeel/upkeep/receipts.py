@@ -41,6 +41,7 @@ def erasure_document(receipt: ErasureReceipt) -> dict[str, Any]:
         "state": receipt.state,
         "nodes": len(receipt.receipts),
         **{name: getattr(receipt, name) for name in _COUNTS},
+        "not_covered": list(receipt.not_covered),
         "receipts": [receipt_document(each) for each in receipt.receipts],
     }
 
@@ -81,6 +82,7 @@ def _receipt_of(document: dict[str, Any]) -> Receipt | ErasureReceipt:
             scope=scope,
             at=at,
             receipts=tuple(each for each in inner if isinstance(each, Receipt)),
+            not_covered=tuple(str(each) for each in document.get("not_covered", ())),
         )
     if document["state"] not in ("unreadable", "scrubbed"):
         raise ValueError(f"{document['state']!r} is no state of an erasure")
