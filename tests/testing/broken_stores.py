@@ -25,7 +25,7 @@ from promptkeel.errors import (
 from promptkeel.instants import Clock
 from promptkeel.model import NOT_GIVEN, MemoryEdge, MemoryNode
 from promptkeel.scope import DEPLOYMENT, TenantScope
-from promptkeel.store.base import HEADS, HISTORY, Changes, Head, Heads, History, Neighbour, PastLane, Receipt
+from promptkeel.store.base import HEADS, HISTORY, WATCH, Changes, Head, Heads, History, Neighbour, PastLane, Receipt
 from promptkeel.store.facade import BlockingStore
 from promptkeel.store.history import lane_order
 from promptkeel.store.opening import open_engine
@@ -39,7 +39,7 @@ class Wrapper:
     """The test of the kit whose name says what is broken."""
     seen_by_programs: ClassVar[bool] = True
     """Whether random programs, which know nothing of this fault, find it too."""
-    capabilities = frozenset({HEADS, HISTORY})
+    capabilities = frozenset({HEADS, HISTORY, WATCH})
 
     def __init__(self, clock: Clock, shared: BlockingStore | None = None) -> None:
         self.clock = clock
@@ -108,6 +108,9 @@ class Wrapper:
 
     def apply(self, operations: Sequence[Operation], *, dry_run: bool = False) -> tuple[Outcome, ...]:
         return self.inner.apply(operations, dry_run=dry_run)
+
+    def watch(self, scope: TenantScope, label_prefix: str) -> Iterator[Any]:
+        return iter(self.inner.watch(scope, label_prefix, interval=0.01))
 
     @contextmanager
     def snapshot(self) -> Iterator[Any]:
@@ -417,6 +420,43 @@ class StaleSecondHandle(Wrapper):
         if self.closed or asked not in self.kept:
             self.kept[asked] = self.inner.query_nodes(scope, label_prefix=label_prefix, limit=limit)
         return self.kept[asked]
+
+
+class WatchOfTheFirst(Wrapper):
+    breaks = "test_fresh_a_watch_tells_each_later_revision"
+    seen_by_programs = False
+
+    def watch(self, scope, label_prefix):
+        first = next(self.inner.watch(scope, label_prefix))
+        while True:
+            yield first
+
+
+class WatchOfEmptiness(Wrapper):
+    breaks = "test_fresh_a_watch_begins_with_the_present_revision"
+    seen_by_programs = False
+
+    def watch(self, scope, label_prefix):
+        first = next(self.inner.watch(scope, "of no lane"))
+        yield first
+        yield from self.inner.watch(scope, label_prefix)
+
+
+class WatchOfOwnWrites(Wrapper):
+    breaks = "test_fresh_a_watch_sees_the_writes_of_another_handle"
+    seen_by_programs = False
+    written = 0
+
+    def put(self, node, *, expected=None):
+        self.written += 1
+        return self.inner.put(node, expected=expected)
+
+    def watch(self, scope, label_prefix):
+        told = next(self.inner.watch(scope, label_prefix))
+        while True:
+            yield told
+            if self.written:
+                told = next(self.inner.watch(scope, label_prefix))
 
 
 class StaleHeads(ChangedHeads):

@@ -16,7 +16,16 @@ except ImportError:
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
-        for module in ("graph_suite", "lane_suite", "machine", "model", "store_suite", "time_suite", "write_suite")
+        for module in (
+            "graph_suite",
+            "lane_suite",
+            "machine",
+            "model",
+            "store_suite",
+            "time_suite",
+            "watch_suite",
+            "write_suite",
+        )
     )
 )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from promptkeel.lane import scan_memory_lane
 from promptkeel.model import MemoryNode
 from promptkeel.scope import DEPLOYMENT, TenantScope
-from promptkeel.store.facade import check_limit
+from promptkeel.store.arguments import check_limit
 from promptkeel.testing import samples, strategies
 from promptkeel.testing.calling import Called
 from promptkeel.testing.harness import Suite, patient
@@ -85,9 +85,11 @@ class LaneSuite(Suite):
         """The author's scanner, called the blocking way."""
         return self._called(self.new_scanner, nodes)
 
-    def revision(self, scanner: Any, scope: TenantScope, prefix: str) -> str:
+    def revision(
+        self, scanner: Any, scope: TenantScope, prefix: str, profile_fields: frozenset[str] = frozenset()
+    ) -> str:
         """The revision of a lane, read through ``scan_memory_lane``."""
-        found = self._caller.call(scan_memory_lane, scanner, scope, prefix, frozenset({"role", "n"}))
+        found = self._caller.call(scan_memory_lane, scanner, scope, prefix, profile_fields)
         assert isinstance(found.revision, str)
         return found.revision
 
@@ -216,8 +218,9 @@ class LaneSuite(Suite):
             {"trust": "inferred"}, {"properties": {}}, {"properties": {"role": "2"}}, {"properties": {"role": True}},
             {"properties": {"n": "1"}}, {"label": "SOUL:prefers Tea"}, {"label": "SOUL:role: 1", "properties": {}},
         ]  # fmt: skip
+        fields = frozenset({"role", "n"})
         revisions = [
-            self.revision(self.scanner([node(**{**stamps, **common, **change})]).wrapped, ADA, "SOUL:")
+            self.revision(self.scanner([node(**{**stamps, **common, **change})]).wrapped, ADA, "SOUL:", fields)
             for change in changes
         ]
         assert len(set(revisions)) == len(changes)

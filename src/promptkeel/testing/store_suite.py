@@ -11,13 +11,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from promptkeel.model import MemoryNode
 from promptkeel.testing.graph_suite import GraphSuite
 from promptkeel.testing.harness import Edit, patient
-from promptkeel.testing.lane_suite import LaneSuite
 from promptkeel.testing.machine import StoreMachine
 from promptkeel.testing.time_suite import TimeSuite
+from promptkeel.testing.watch_suite import WatchSuite
 from promptkeel.testing.write_suite import WriteSuite
 
 
-class StoreSuite(LaneSuite, WriteSuite, GraphSuite, TimeSuite):
+class StoreSuite(WriteSuite, GraphSuite, TimeSuite, WatchSuite):
     """Every promise of a store, one test each; give ``new_store``, and ``open_again`` where the data outlives a handle.
 
     ::
