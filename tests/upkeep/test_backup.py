@@ -169,7 +169,7 @@ def test_a_restore_is_seen_by_whoever_has_the_store_open(engine: Engine, backup:
         restore(backup, url)
         assert ids(snapshot.query_nodes(ADA)) == ["n1", "n2"]
     assert engine.probe() != token
-    assert store.heads(ADA) == heads
+    assert store.heads(ADA).levels == heads.levels
     assert store.changes(ADA, later).changes is None
     assert scan_memory_lane(store, ADA, "SOUL:").revision == lane.revision
     assert check(url).findings == ()
@@ -185,7 +185,7 @@ def test_a_restored_store_that_counts_up_to_the_same_change_is_noticed(engine: E
     store.put(node("other", "SOUL:said after the restore"))
     again = store.heads(ADA)
     assert again.seq == lost.seq
-    assert again != lost
+    assert again.levels != lost.levels
     assert store.changes(ADA, lost).changes is None
     with pytest.raises(StoreError):
         store.nodes_as_of(ADA, lost)
