@@ -48,9 +48,13 @@ def instant_of(moment: datetime) -> int:
     Raises:
         InvalidInstantError: UTC cannot hold it.
     """
-    if moment.utcoffset() is None:
-        return (moment.replace(tzinfo=None) - _NAIVE_EPOCH) // _MICROSECOND
-    instant = (moment - _EPOCH) // _MICROSECOND
+    try:
+        if moment.utcoffset() is None:
+            return (moment.replace(tzinfo=None) - _NAIVE_EPOCH) // _MICROSECOND
+        instant = (moment - _EPOCH) // _MICROSECOND
+    except Exception as error:
+        # A time zone is a caller's code and may raise anything.
+        raise InvalidInstantError(f"the time zone of a datetime failed: {type(error).__name__}: {error}") from error
     if not EARLIEST <= instant <= LATEST:
         raise InvalidInstantError(f"UTC cannot hold {moment.isoformat()}")
     return instant
@@ -72,6 +76,19 @@ def parse_instant(value: object, *, field: str | None = None, where: str | None 
     raise InvalidInstantError(
         f"must be a datetime or ISO 8601 text, not {type(value).__name__}", field=field, where=where
     )
+
+
+def stored_instant(value: object, *, field: str | None = None, where: str | None = None) -> int:
+    """The instant of a datetime, of ISO 8601 text, or of what is an instant already.
+
+    Raises:
+        InvalidInstantError: it is none of them, or UTC cannot hold it.
+    """
+    if type(value) is not int:
+        return parse_instant(value, field=field, where=where)
+    if not EARLIEST <= value <= LATEST:
+        raise InvalidInstantError(f"UTC cannot hold the instant {value}", field=field, where=where)
+    return value
 
 
 def _parse_text(text: str) -> int:

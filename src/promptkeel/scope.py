@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, final
 
 import attrs
 
 from promptkeel.errors import InvalidScopeError
-from promptkeel.text import trim
+from promptkeel.text import plain, trim
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 # Controls, line and paragraph separators, bidirectional controls and lone surrogates print as nothing or as a lie.
@@ -24,7 +25,13 @@ _UNPRINTABLE = re.compile(
 _ESCAPES = {"%": "%25", "/": "%2F", ":": "%3A"}
 _ESCAPED = re.compile("[%/:]")
 _UNESCAPES = {"%25": "%", "%2F": "/", "%3A": ":"}
+_DEEPEST = 64
+"""Levels of a scope; every read looks at each of them."""
 _PERCENT = re.compile("%(?:..)?", re.DOTALL)
+
+
+def _plain(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value
 
 
 @final
@@ -37,8 +44,8 @@ class ScopeLevel:
         id: any printable text that is not blank.
     """
 
-    kind: str = attrs.field()
-    id: str = attrs.field()
+    kind: str = attrs.field(converter=_plain)
+    id: str = attrs.field(converter=_plain)
 
     @kind.validator
     def _check_kind(self, _: Any, kind: object) -> None:
@@ -62,6 +69,11 @@ class ScopeLevel:
 def _levels(value: Iterable[ScopeLevel | tuple[str, str]]) -> tuple[ScopeLevel, ...]:
     if isinstance(value, str):
         raise InvalidScopeError(f"{value!r} is text; use TenantScope.parse")
+    if not isinstance(value, Iterable):
+        raise InvalidScopeError(f"must be levels such as (('org', 'acme'),), not {type(value).__name__}")
+    value = tuple(islice(value, _DEEPEST + 1))
+    if len(value) > _DEEPEST:
+        raise InvalidScopeError(f"has more than {_DEEPEST} levels")
     return tuple(level if isinstance(level, ScopeLevel) else _level(level) for level in value)
 
 

@@ -14,6 +14,14 @@ from promptkeel.errors import InvalidInputError
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps, as_async, as_blocking
+from promptkeel.store.arguments import (
+    check_edge_type,
+    check_heads,
+    check_label_prefix,
+    check_limit,
+    check_node_id,
+    check_scope,
+)
 from promptkeel.store.base import (
     WATCH,
     Changes,
@@ -27,32 +35,11 @@ from promptkeel.store.base import (
     SnapshotEngine,
     Stored,
 )
-from promptkeel.store.operations import Erase, Link, Operation, Outcome, Put, Retract, Unlink
+from promptkeel.store.operations import Erase, Link, Operation, Outcome, Put, Retract, Unlink, check_operations
 from promptkeel.store.watching import WATCH_INTERVAL, BlockingLaneWatch, LaneWatch, wake
-from promptkeel.text import check_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def check_limit(limit: int | None) -> int | None:
-    """The limit itself: None is "all of them", 0 is no rows.
-
-    Raises:
-        InvalidInputError: it is negative or no whole number.
-    """
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidInputError(f"must be None or a whole number of at least 0, not {limit!r}", field="limit")
-    return limit
-
-
-def check_label_prefix(label_prefix: str | None) -> str | None:
-    """The prefix itself: None or the empty text is every label.
-
-    Raises:
-        InvalidTextError: it is not text, or holds what no label can hold.
-    """
-    return None if label_prefix is None else check_text(label_prefix, field="label_prefix", blank=True)
 
 
 class StoreCore:
@@ -70,7 +57,8 @@ class StoreCore:
 
     def apply(self, operations: Sequence[Operation], *, dry_run: bool = False) -> Steps[tuple[Outcome, ...]]:
         """Perform all operations in one transaction, or none; with ``dry_run``, say what they would do."""
-        outcomes: tuple[Outcome, ...] = yield Call(lambda: self.engine.apply(operations, dry_run=dry_run))
+        checked = check_operations(operations)
+        outcomes: tuple[Outcome, ...] = yield Call(lambda: self.engine.apply(checked, dry_run=dry_run))
         wake(self.engine)
         return outcomes
 
@@ -91,14 +79,15 @@ class StoreCore:
         Raises:
             NodeNotFoundError: none is.
         """
-        return (yield from self._short(self.engine.get, scope, node_id))
+        return (yield from self._short(self.engine.get, check_scope(scope), check_node_id(node_id)))
 
     def query_nodes(
         self, scope: TenantScope, *, label_prefix: str | None = None, limit: int | None = None
     ) -> Steps[Sequence[MemoryNode]]:
         """Every live node visible at the scope whose label starts with the prefix, in lane order."""
-        check_label_prefix(label_prefix)
-        check_limit(limit)
+        check_scope(scope)
+        label_prefix = check_label_prefix(label_prefix)
+        limit = check_limit(limit)
         nodes: list[MemoryNode] = yield Call(self.engine.query_nodes, scope, label_prefix, limit)
         return nodes
 
@@ -134,17 +123,19 @@ class StoreCore:
         """The visible neighbours of a visible node, by edge type, then id."""
         if direction not in ("out", "in", "both"):
             raise InvalidInputError(f"must be 'out', 'in' or 'both', not {direction!r}", field="direction")
+        check_scope(scope)
+        node_id, edge_type = check_node_id(node_id), check_edge_type(edge_type)
         found: list[Neighbour] = yield Call(self.engine.neighbours, scope, node_id, edge_type, direction)
         return found
 
     def heads(self, scope: TenantScope) -> Steps[Heads]:
         """The present heads of the scope's chain; equal heads: nothing visible has changed."""
-        return (yield from self._short(self.engine.heads, scope))
+        return (yield from self._short(self.engine.heads, check_scope(scope)))
 
     def changes(self, scope: TenantScope, since: Heads, *, label_prefix: str | None = None) -> Steps[Changes]:
         """What changed since these heads, in lanes of this prefix."""
-        check_label_prefix(label_prefix)
-        found: Changes = yield Call(self.engine.changes, scope, since, label_prefix)
+        label_prefix = check_label_prefix(label_prefix)
+        found: Changes = yield Call(self.engine.changes, check_scope(scope), check_heads(since), label_prefix)
         return found
 
     def nodes_as_of(self, scope: TenantScope, heads: Heads, *, label_prefix: str | None = None) -> Steps[PastLane]:
@@ -153,22 +144,23 @@ class StoreCore:
         Raises:
             CompactedError: the history no longer reaches back to them, or they are not of this store.
         """
-        check_label_prefix(label_prefix)
-        found: PastLane = yield Call(self.engine.nodes_as_of, scope, heads, label_prefix)
+        label_prefix = check_label_prefix(label_prefix)
+        found: PastLane = yield Call(self.engine.nodes_as_of, check_scope(scope), check_heads(heads), label_prefix)
         return found
 
     def history(self, scope: TenantScope, node_id: str) -> Steps[History]:
         """Every kept version of a visible node, oldest first, and what else was said about it."""
-        found: History = yield Call(self.engine.history, scope, node_id)
+        found: History = yield Call(self.engine.history, check_scope(scope), check_node_id(node_id))
         return found
 
     def stored(self, scope: TenantScope) -> Steps[Stored]:
         """Every node, in every state, and every edge stored at a scope and below it, at one point in time."""
-        found: Stored = yield Call(self.engine.stored, scope)
+        found: Stored = yield Call(self.engine.stored, check_scope(scope))
         return found
 
     def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:
         """The erasures at exactly this scope, or at it and below, oldest first."""
+        check_scope(scope)
         found: list[Receipt] = yield Call(lambda: self.engine.receipts(scope, below=below))
         return found
 
@@ -197,20 +189,21 @@ class SnapshotCore:
 
     def heads(self, scope: TenantScope) -> Steps[Heads]:
         """The heads at the snapshot."""
-        found: Heads = yield Call(self.engine.heads, scope)
+        found: Heads = yield Call(self.engine.heads, check_scope(scope))
         return found
 
     def get(self, scope: TenantScope, node_id: str) -> Steps[MemoryNode]:
         """The node as it was at the snapshot."""
-        found: MemoryNode = yield Call(self.engine.get, scope, node_id)
+        found: MemoryNode = yield Call(self.engine.get, check_scope(scope), check_node_id(node_id))
         return found
 
     def query_nodes(
         self, scope: TenantScope, *, label_prefix: str | None = None, limit: int | None = None
     ) -> Steps[Sequence[MemoryNode]]:
         """The live nodes as they were at the snapshot."""
-        check_label_prefix(label_prefix)
-        check_limit(limit)
+        check_scope(scope)
+        label_prefix = check_label_prefix(label_prefix)
+        limit = check_limit(limit)
         found: list[MemoryNode] = yield Call(self.engine.query_nodes, scope, label_prefix, limit)
         return found
 

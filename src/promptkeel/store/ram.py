@@ -16,10 +16,11 @@ from typing import Final, final
 
 import attrs
 
-from promptkeel.errors import InvalidInputError, StoreClosedError
+from promptkeel.errors import StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.arguments import check_count
 from promptkeel.store.audit import Audit
 from promptkeel.store.base import (
     HEADS,
@@ -70,8 +71,7 @@ class RamEngine:
     is_local = True
 
     def __init__(self, *, clock: Clock, log_limit: int = 200_000) -> None:
-        if log_limit < 1:
-            raise InvalidInputError(f"must be at least 1 change, not {log_limit!r}", field="log_limit")
+        check_count(log_limit, field="log_limit")
         self._clock = clock
         self._state = RamState(log_limit)
         self._lock = threading.RLock()

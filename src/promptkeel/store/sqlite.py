@@ -18,10 +18,11 @@ from urllib.parse import unquote
 import apsw
 import attrs
 
-from promptkeel.errors import InvalidInputError, NotAStoreError, StoreClosedError
+from promptkeel.errors import NotAStoreError, StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.arguments import check_count, check_seconds
 from promptkeel.store.audit import Audit
 from promptkeel.store.base import (
     HEADS,
@@ -41,7 +42,7 @@ from promptkeel.store.operations import Operation, Outcome, perform, visible_nod
 from promptkeel.store.sqlite_audit import audit
 from promptkeel.store.sqlite_backup import copy_pages, take_pages
 from promptkeel.store.sqlite_connections import Connections, Loan
-from promptkeel.store.sqlite_file import DatabaseFile
+from promptkeel.store.sqlite_file import LONGEST_TIMEOUT, DatabaseFile
 from promptkeel.store.sqlite_glance import glance
 from promptkeel.store.sqlite_reads import SHORT_LOG, Rows, read_heads
 from promptkeel.store.sqlite_scrubbing import Erased, scrub, settle
@@ -108,10 +109,8 @@ class SqliteEngine:
         log_limit: int = LOG_LIMIT,
         vfs: str | None = None,
     ) -> None:
-        if busy_timeout < 0:
-            raise InvalidInputError(f"must be at least 0 seconds, not {busy_timeout!r}", field="busy_timeout")
-        if log_limit < 1:
-            raise InvalidInputError(f"must be at least 1 change, not {log_limit!r}", field="log_limit")
+        busy_timeout = check_seconds(busy_timeout, field="busy_timeout", longest=LONGEST_TIMEOUT)
+        check_count(log_limit, field="log_limit")
         self.url = url
         self._clock = clock
         self._log_limit = log_limit
