@@ -41,7 +41,12 @@ _CONNECT_TIMEOUT: Final = 10
 _ATTEMPTS: Final = 8
 """A transaction that others got in the way of is tried so many times."""
 
-_RETRIED: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+_RETRIED: Final = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    # Somebody committed the same id after it was looked for: the next attempt finds it.
+    psycopg.errors.UniqueViolation,
+)
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -328,7 +333,7 @@ class Connections:
                 )
             case psycopg.errors.QueryCanceled():
                 return StoreBusyError(f"{self.name} took too long ({reason}): retry, or raise statement_timeout")
-            case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
+            case _ if isinstance(error, _RETRIED):
                 return StoreBusyError(f"another transaction on {self.name} got in the way ({reason}): retry")
             case psycopg.errors.ReadOnlySqlTransaction() | psycopg.errors.InsufficientPrivilege():
                 return StoreReadOnlyError(f"{self.name} cannot be written to or read ({reason}): grant it to this role")

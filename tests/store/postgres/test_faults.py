@@ -18,6 +18,7 @@ import pytest
 from promptkeel.errors import (
     CommitUnknownError,
     InvalidInputError,
+    NodeExistsError,
     NodeNotFoundError,
     StoreBusyError,
     StoreReadOnlyError,
@@ -259,6 +260,31 @@ def test_writers_of_several_scopes_in_any_order_all_get_through(engine: Postgres
     for scope in (ACME, ADA, BOB):
         own = [each.label for each in engine.query_nodes(scope, None, None) if each.scope == scope]
         assert sorted(own) == sorted(f"SOUL:{number}" for number in range(25))
+
+
+def test_of_two_that_put_one_id_at_once_one_is_told_so(engine: PostgresEngine, connect: Connect) -> None:
+    """The second looked for the id before the first, a stock client, committed it."""
+    client = connect()
+    client.execute("INSERT INTO nodes(root, scope, label, id) VALUES ('org:acme', 'org:acme', 'SOUL:x', 'n1')")
+    errors: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            engine.apply([Put(node())])
+        except BaseException as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    waiting = "SELECT FROM pg_stat_activity WHERE query LIKE 'INSERT%' AND wait_event_type = 'Lock'"
+    with psycopg.connect(engine.url, autocommit=True) as looker:
+        while not looker.execute(waiting).fetchall():
+            pass
+    client.commit()
+    writer.join()
+    (error,) = errors
+    assert isinstance(error, NodeExistsError)
+    assert [each.scope for each in engine.query_nodes(ADA, None, None)] == [ACME]
 
 
 def test_two_links_at_once_close_no_cycle(engine: PostgresEngine) -> None:
