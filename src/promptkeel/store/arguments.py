@@ -69,7 +69,9 @@ def check_heads(heads: Any) -> Heads:
 
 
 def _is_head(head: Any) -> bool:
-    return isinstance(head, Head) and isinstance(head.scope, str) and type(head.seq) is int and type(head.nonce) is int
+    if not isinstance(head, Head):
+        return False
+    return (type(head.scope), type(head.seq), type(head.nonce)) == (str, int, int)
 
 
 def check_limit(limit: int | None) -> int | None:

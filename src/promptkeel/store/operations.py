@@ -7,7 +7,7 @@ included. Nothing here reads a clock: the instant is handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, final
 
 import attrs
@@ -220,6 +220,9 @@ class Finder(Protocol):
     def is_erased(self, root: str, node_id: str) -> bool:
         """Whether a node of this identity was erased."""
 
+    def erased_at(self, root: str, node_id: str) -> Collection[str]:
+        """The paths of the scopes at which nodes of this identity were when they were erased."""
+
 
 class Transaction(Finder, Protocol):
     """What a backend offers inside one of its transactions. Nothing is visible outside until it commits."""
@@ -338,7 +341,7 @@ def own_node(transaction: Transaction, scope: TenantScope, node_id: str) -> Memo
     """The node of this id at exactly this scope.
 
     Raises:
-        NodeErasedError: it was erased.
+        NodeErasedError: it was visible here and was erased.
         NodeNotFoundError: none is visible here.
         ReadOnlyNodeError: it is visible but belongs to an ancestor.
     """
@@ -349,9 +352,7 @@ def own_node(transaction: Transaction, scope: TenantScope, node_id: str) -> Memo
         inherited = transaction.find("", node_id)
         node = inherited if inherited is not None and scope.sees(inherited.scope) else None
     if node is None:
-        if transaction.is_erased(scope.root, node_id):
-            raise NodeErasedError(f"node {node_id!r} was erased")
-        raise NodeNotFoundError(f"no node {node_id!r} is visible at scope {scope.path or '(deployment)'}")
+        raise _not_there(transaction, scope, node_id)
     raise ReadOnlyNodeError(
         f"node {node_id!r} belongs to scope {node.scope.path or '(deployment)'} and is read-only at {scope.path}; "
         "write at its own scope"
@@ -499,16 +500,22 @@ def visible_node(finder: Finder, scope: TenantScope, node_id: str) -> MemoryNode
     """The node of this id visible at the scope, in whatever state; one under the scope's own root comes first.
 
     Raises:
-        NodeErasedError: it was erased.
+        NodeErasedError: it was visible here and was erased.
         NodeNotFoundError: none is visible here.
     """
     for root in (scope.root, ""):
         node = finder.find(root, node_id)
         if node is not None and scope.sees(node.scope):
             return node
-    if finder.is_erased(scope.root, node_id):
-        raise NodeErasedError(f"node {node_id!r} was erased")
-    raise NodeNotFoundError(f"no node {node_id!r} is visible at scope {scope.path or '(deployment)'}")
+    raise _not_there(finder, scope, node_id)
+
+
+def _not_there(finder: Finder, scope: TenantScope, node_id: str) -> NodeNotFoundError:
+    # What was erased where the scope does not see is no business of its own, not even that it was there.
+    erased = (path for root in {scope.root, ""} for path in finder.erased_at(root, node_id))
+    if any(path in scope.chain for path in erased):
+        return NodeErasedError(f"node {node_id!r} was erased")
+    return NodeNotFoundError(f"no node {node_id!r} is visible at scope {scope.path or '(deployment)'}")
 
 
 def _link(transaction: Transaction, edge: MemoryEdge, now: int) -> Outcome:

@@ -95,6 +95,7 @@ SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> ORDER B
     "bounded nodes": """
 SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> AND <HIGH> ORDER BY <ORDER> LIMIT %(limit)s""",
     "erased": "SELECT EXISTS (SELECT FROM {S}.erasures WHERE <IDENTITY>)",
+    "erased at": "SELECT DISTINCT scope FROM {S}.erasures WHERE <IDENTITY>",
     "versions": "SELECT <NODE> FROM {S}.versions WHERE <IDENTITY> ORDER BY number",
     "testimonies": """
 SELECT kind, source, recorded_at, trust, at, properties::text FROM {S}.testimonies WHERE <IDENTITY> ORDER BY number""",
@@ -222,6 +223,10 @@ class Rows:
     def is_erased(self, root: str, node_id: str) -> bool:
         """Whether a node of this identity was erased."""
         return bool(self.value("erased", root=root, id=node_id))
+
+    def erased_at(self, root: str, node_id: str) -> set[str]:
+        """The paths of the scopes at which nodes of this identity were when they were erased."""
+        return {path for (path,) in self.fetch("erased at", root=root, id=node_id)}
 
     def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
         """The live node at exactly this scope with exactly this label; of several, the least id."""

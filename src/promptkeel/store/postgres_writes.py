@@ -166,6 +166,7 @@ class PostgresTransaction:
         self._held = set(held)
         self.written: dict[str, int] = {}
         self.is_erased = self._rows.is_erased
+        self.erased_at = self._rows.erased_at
         self.versions = self._rows.versions
         self.testimonies = self._rows.testimonies
 

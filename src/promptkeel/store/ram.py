@@ -49,7 +49,7 @@ from promptkeel.store.history import (
 )
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
 from promptkeel.store.ram_audit import audit
-from promptkeel.store.ram_state import EdgeKey, RamState, Shelves, heads_of, key_of, lane_of, root_of
+from promptkeel.store.ram_state import EdgeKey, Erasure, RamState, Shelves, heads_of, key_of, lane_of, root_of
 from promptkeel.store.ram_transaction import RamTransaction
 
 _SHORT: Final = 200
@@ -242,7 +242,7 @@ class RamEngine:
         with self._used():
             for shelf in self._state.shelves.values():
                 shelf.held = True
-            return RamSnapshot(self._used, dict(self._state.shelves), frozenset(self._state.erased))
+            return RamSnapshot(self._used, dict(self._state.shelves), dict(self._state.erased))
 
     # Writes
 
@@ -311,7 +311,10 @@ class RamSnapshot:
     """The shelves as they were; a write to one of them works on a copy."""
 
     def __init__(
-        self, used: Callable[[], AbstractContextManager[None]], shelves: Shelves, erased: frozenset[NodeKey]
+        self,
+        used: Callable[[], AbstractContextManager[None]],
+        shelves: Shelves,
+        erased: dict[NodeKey, tuple[Erasure, ...]],
     ) -> None:
         self._store_used = used
         self._shelves = shelves
@@ -352,7 +355,7 @@ class _SnapshotFinder:
     """Looks nodes up on the shelves that a scope sees."""
 
     _shelves: Shelves
-    _erased: frozenset[NodeKey]
+    _erased: dict[NodeKey, tuple[Erasure, ...]]
     _scope: TenantScope
 
     def find(self, root: str, node_id: str) -> MemoryNode | None:
@@ -363,3 +366,6 @@ class _SnapshotFinder:
 
     def is_erased(self, root: str, node_id: str) -> bool:
         return (root, node_id) in self._erased
+
+    def erased_at(self, root: str, node_id: str) -> set[str]:
+        return {erasure.receipt.scope for erasure in self._erased.get((root, node_id), ())}

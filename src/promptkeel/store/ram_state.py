@@ -162,6 +162,10 @@ class RamState:
         """Whether a node of this identity was erased."""
         return (root, node_id) in self.erased
 
+    def erased_at(self, root: str, node_id: str) -> set[str]:
+        """The paths of the scopes at which nodes of this identity were when they were erased."""
+        return {erasure.receipt.scope for erasure in self.erased.get((root, node_id), ())}
+
     def record_of(self, key: NodeKey) -> Record:
         """What the graph keeps with a node that is there."""
         record: Record = self.graph.nodes[key]["record"]

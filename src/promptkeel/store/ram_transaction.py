@@ -39,6 +39,10 @@ class RamTransaction:
         """Whether a node of this identity was erased."""
         return self._state.is_erased(root, node_id)
 
+    def erased_at(self, root: str, node_id: str) -> set[str]:
+        """The paths of the scopes at which nodes of this identity were when they were erased."""
+        return self._state.erased_at(root, node_id)
+
     def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
         """The live node at exactly this scope with exactly this label; of several, the least id."""
         shelf = self._state.shelves.get(scope.path)

@@ -132,6 +132,7 @@ class SqliteEngine:
     def tail(self, scope: TenantScope, requests: Sequence[LaneRequest]) -> CatchUp | None:
         """As ``catch_up`` where at most a few changes say it all; else None."""
         if not requests or any(request.since is None for request in requests):
+            self._connections.check()
             return None
         with self._connections.short() as connection:
             # Read before the heads, so that heads never carry a newer one than they were read at.

@@ -239,6 +239,11 @@ class Rows:
         asked = "SELECT EXISTS (SELECT 1 FROM erasures WHERE root = ? AND id = ?)"
         return not _is_not_text(node_id) and bool(self.connection.execute(asked, (root, node_id)).get)
 
+    def erased_at(self, root: str, node_id: str) -> set[str]:
+        """The paths of the scopes at which nodes of this identity were when they were erased."""
+        asked = "SELECT scope FROM erasures WHERE root = ? AND id = ?"
+        return set() if _is_not_text(node_id) else {path for (path,) in self.connection.execute(asked, (root, node_id))}
+
     def nonce_at(self, path: str, seq: int) -> int | None:
         """The nonce that the log holds for a scope path and seq."""
         asked = "SELECT nonce FROM changes WHERE seq = ? AND scope = ?"

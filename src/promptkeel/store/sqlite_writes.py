@@ -87,6 +87,7 @@ class SqliteTransaction:
         self.find = self._rows.find
         self.find_live = self._rows.find_live
         self.is_erased = self._rows.is_erased
+        self.erased_at = self._rows.erased_at
         self.versions = self._rows.versions
         self.testimonies = self._rows.testimonies
         self.receipt = self._rows.receipt
