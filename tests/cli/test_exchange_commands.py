@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -78,8 +81,92 @@ def test_bad_lines_are_named_and_kept_and_the_others_taken(call, file, folder):
 def test_a_strict_import_takes_nothing_where_a_line_is_bad(call, file):
     found = call("import", file(TEA, "{"), "--strict", "--json")
     assert (found.code, found.document["committed"], found.document["rejected"]) == (3, False, 1)
-    assert "nothing was written" in found.err
-    assert call("export").out == ""
+    assert (found.document["inserted"], found.document["would_have"]["inserted"]) == (0, 1)
+    assert "1 of 2 lines rejected, nothing was written" in found.err
+    assert "without the rejected lines it would have inserted 1" in found.err
+    assert call("import", file(TEA, "{"), "--strict").out.splitlines()[1] == "inserted\t0"
+    dry = call("import", file(TEA, "{"), "--strict", "--dry-run", "--json").document
+    assert (dry["inserted"], dry["would_have"]["inserted"]) == (0, 1)
+
+
+def test_an_import_that_takes_nothing_makes_no_store(call, file, folder):
+    edge = {"scope": SCOPE, "edge": {"start": "n1", "type": "about", "end": "n2"}}
+    for lines, *arguments in ((("{", edge),), (("{", edge), "--chunk", "1"), ((TEA, edge), "--strict")):
+        found = call("import", file(*lines), *arguments)
+        assert found.code == 3
+        assert "of 2 lines rejected, nothing was written" in found.err
+    assert sorted(path.name for path in folder.iterdir()) == ["memory.jsonl", "memory.rejected.jsonl"]
+    assert call("import", file(TEA), "--strict").code == 0
+    assert call("export").out.count("\n") == 1
+    found = call("import", file("{"))
+    assert "1 of 1 line rejected, nothing was written" in found.err
+
+
+def test_a_json_array_is_told_in_one_line(call, file, folder):
+    call("import", file(TEA), "--store", "there.db")
+    for text in (json.dumps([TEA, TEA]), "\n" + json.dumps([TEA, TEA], indent=2), "[\n" + json.dumps(TEA) + "\n]"):
+        for name in ("new.db", "there.db"):
+            found = call("import", file(text), "--store", name)
+            assert (found.code, found.err.count("\n")) == (1, 1)
+            assert "one JSON array; write one object on each line" in found.err
+            assert (folder / name).exists() == (name == "there.db")
+        assert not (folder / "memory.rejected.jsonl").exists()
+
+
+def test_only_the_first_rejected_lines_are_named(call, file):
+    found = call("import", file(*["{"] * 17))
+    assert found.err.count("promptkeel: line ") == 10
+    assert "and 7 more" in found.err
+
+
+def test_rejected_lines_are_mended_and_imported_again(call, file, folder):
+    rejects = folder / "memory.rejected.jsonl"
+    call("import", file({**TEA, "recorded_at": "monday"}, {"scope": SCOPE, "lable": "SOUL:b"}))
+    again = call("import", str(rejects))
+    assert again.code == 3
+    assert "mend its 'text', or write the mended line in its place" in again.err
+    first, second = (json.loads(line) for line in (folder / "memory.rejected.rejected.jsonl").read_text().splitlines())
+    assert json.loads(first["text"])["recorded_at"] == "monday"
+    rejects.write_text(
+        json.dumps({**first, "text": first["text"].replace("monday", "2026-05-02T10:00:00Z")})
+        + "\n"
+        + second["text"].replace("lable", "label")
+    )
+    assert call("import", str(rejects), "--json").document["inserted"] == 2
+    assert json.loads(call("export").out.splitlines()[1]) == TEA
+
+
+def test_rejected_lines_of_before_go_when_all_lines_are_taken(call, file, folder):
+    rejects = folder / "memory.rejected.jsonl"
+    call("import", file(TEA, "{"))
+    call("import", file(TEA), "--dry-run")
+    assert rejects.exists()
+    assert f"removed {rejects}" in call("import", file(TEA)).err
+    assert not rejects.exists()
+    for mine in ("my notes", json.dumps(TEA), ""):
+        rejects.write_text(mine)
+        call("import", file(TEA))
+        assert rejects.read_text() == mine
+
+
+def test_a_dry_run_without_a_store_takes_no_more_memory_than_the_import(folder):
+    lines = (f'{{"scope": "{SCOPE}", "label": "SOUL:{number} {"x" * 400}"}}\n' for number in range(10_000))
+    (folder / "memory.jsonl").write_text("".join(lines))
+    peaks = [peak_of("import", "memory.jsonl", *option) for option in (("--dry-run",), ())]
+    assert peaks[0] < 1.3 * peaks[1]
+
+
+def peak_of(*arguments):
+    """The kilobytes that a command took in memory at most."""
+    running = subprocess.Popen([sys.executable, "-m", "promptkeel.cli", *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(running.pid, 0)
+    running.returncode = os.waitstatus_to_exitcode(status)
+    assert running.returncode == 0
+    return usage.ru_maxrss
+
+
+def test_what_stands_after_at_is_said_once(call, file):
+    assert "starting at character" in call("import", file('{"scope": "org')).err
 
 
 def test_a_dry_run_says_what_would_change_and_writes_no_file(call, file, folder):
@@ -124,7 +211,7 @@ def test_a_knowledge_graph_needs_a_scope_and_comes_back(call, file, folder):
     assert call("import", path, *arguments, "--prefix", "FOCUS:", "--source", "old", "--json").document["inserted"] == 4
     exported = call("export", *arguments, "--prefix", "FOCUS:")
     assert sorted(exported.out.splitlines()) == sorted(json.dumps(line) for line in lines)
-    assert '- "out of service"' in call("prompt", "--scope", SCOPE).out
+    assert '- "lift: out of service"' in call("prompt", "--scope", SCOPE).out
 
 
 def test_what_the_graph_format_cannot_say_is_told(call, file):

@@ -44,6 +44,9 @@ def graphs(draw):
         {"type": "entity", "name": name, "entityType": kind, "observations": observations}
         for name, (kind, observations) in sorted(found.items())
     ]
+    for line in lines:  # what is said of somebody may begin with the name
+        if draw(st.booleans()):
+            line["observations"] += [f"{line['name']}: {text}" for text in line["observations"]]
     if found:
         names = st.sampled_from(sorted(found))
         triples = draw(st.sets(st.tuples(names, names, relation_types), max_size=4))
@@ -77,14 +80,22 @@ def test_an_observation_is_a_fact_about_its_entity_whose_time_is_not_recorded(st
     assert counts(take(store, LIFT, HALL, STANDS_IN)) == {"inserted": 4, "linked": 3}
     observed = store.query_nodes(SCOPE, label_prefix="SOUL:")
     assert [(node.label, node.source, node.recorded, node.trust) for node in observed] == [
-        ("SOUL:blue", None, None, None),
-        ("SOUL:out of service", None, None, None),
+        ("SOUL:east lift: blue", None, None, None),
+        ("SOUL:east lift: out of service", None, None, None),
     ]
     (neighbour,) = store.neighbours(SCOPE, observed[0].id)
     assert (neighbour.edge.type, neighbour.node.label) == ("about", "ENTITY:east lift")
     assert neighbour.node.properties["entityType"] == "device"
     (place,) = store.neighbours(SCOPE, neighbour.node.id)
     assert (place.edge.type, place.node.label) == ("stands in", "ENTITY:hall")
+
+
+def test_an_observation_says_whom_it_is_about_once_and_gives_back_what_was_there(store):
+    line = {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["works at Acme", "Ada: is quiet"]}
+    take(store, line)
+    labels = [node.label for node in store.query_nodes(SCOPE, label_prefix="SOUL:")]
+    assert labels == ["SOUL:Ada: Ada: is quiet", "SOUL:Ada: works at Acme"]
+    assert graph_of(store) == [line]
 
 
 def test_the_caller_says_where_observations_go_and_whose_words_they_are(store):
@@ -111,7 +122,7 @@ def test_a_new_observation_in_front_moves_no_other(store):
 
 def test_a_correction_outlives_the_next_import(store):
     take(store, LIFT)
-    blue = store.query_nodes(SCOPE, label_prefix="SOUL:blue")[0]
+    blue = store.query_nodes(SCOPE, label_prefix="SOUL:east lift: blue")[0]
     store.apply([Correct(scope=SCOPE, node_id=blue.id, label="SOUL:green", source="user")])
     assert counts(take(store, LIFT)) == {"unchanged": 5}
     assert graph_of(store)[0]["observations"] == ["out of service", "green"]
@@ -119,7 +130,7 @@ def test_a_correction_outlives_the_next_import(store):
 
 def test_a_refused_line_leaves_nothing_of_itself_behind(store):
     take(store, LIFT)
-    blue = store.query_nodes(SCOPE, label_prefix="SOUL:blue")[0]
+    blue = store.query_nodes(SCOPE, label_prefix="SOUL:east lift: blue")[0]
     store.erase(SCOPE, blue.id)
     before = store.heads(SCOPE)
     report = take(store, {**LIFT, "observations": ["new", "blue", "newer"]})

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, Literal, final
 import attrs
 import click
 
+from promptkeel.cli.declarations import missing_file
 from promptkeel.cli.display import Column, ProgressBar, counted, put_bytes, put_document, put_notice, put_table
 from promptkeel.cli.failures import OK, REJECTED
 from promptkeel.cli.options import FilePath, Session, scope_option, session_options
@@ -28,14 +29,16 @@ from promptkeel.exchange import (
     Rejected,
     export_steps,
     import_steps,
+    rejects_all,
     replace_file,
 )
-from promptkeel.exchange.entries import LineFormat
+from promptkeel.exchange.entries import LineFormat, rejected_text
+from promptkeel.exchange.reading import LineReader
 from promptkeel.model import TRUST_LEVELS, Trust
 from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import drive_blocking
 
-_NAMED: Final = 20
+_NAMED: Final = 10
 """As many rejected lines are named on the screen."""
 _IN_MEMORY: Final = 16 * 1024 * 1024
 _COUNTS: Final = ("inserted", "updated", "confirmed", "linked", "unchanged", "rejected")
@@ -49,10 +52,13 @@ _IMPORT_HELP: Final = """Take memory from FILE ('-' is standard input); taking i
 jsonl  {"scope", "label" or "block" and "text", "properties", "source",
        "recorded_at", "trust", "id"} or {"scope", "edge": {"start", "type",
        "end", "properties"}} on each line; --scope is for lines that name none
-mcp    the knowledge-graph file of the MCP memory server, stored at --scope
+mcp    the knowledge-graph file of the MCP memory server, stored at --scope;
+       the observation "works at Acme" of Ada becomes "Ada: works at Acme",
+       and an export gives back what was there
 
 All in one transaction, unless --chunk. Good lines are taken also where others are rejected, unless --strict; rejected
-lines are named with their reasons and go to NAME.rejected.jsonl.
+lines are named with their reasons and go to NAME.rejected.jsonl. Mend the texts in that file and import it; it is
+removed when FILE itself has been imported without a rejected line.
 """
 
 
@@ -86,22 +92,33 @@ def import_(
     line_format = _format(session, format_name, scope, prefix, source, trust)
     name = "-" if file == "-" else str(Path(file).resolve())
     rejected_lines = _RejectFile(_reject_path(file, rejects), dry_run=settings["dry_run"])
-    with (
-        _opened(file) as (stream, size),
-        session.open(create=True, pretend=settings["dry_run"]) as keel,
-        rejected_lines,
-        ProgressBar("importing", size) as bar,
-    ):
-        report = drive_blocking(
-            import_steps(
-                keel.core.store,
-                stream,
-                line_format,
-                ImportSettings(name=name, on_rejected=rejected_lines.add, on_progress=bar.advance_to, **settings),
-            )
+    with _opened(file) as (stream, size), rejected_lines, ProgressBar("importing", size) as bar:
+        report = _import(
+            session,
+            stream,
+            line_format,
+            ImportSettings(name=name, on_rejected=rejected_lines.add, on_progress=bar.advance_to, **settings),
         )
+    if report.committed and not report.rejected:
+        rejected_lines.remove_stale()
     _put_report(session, report, rejected_lines)
     return REJECTED if report.rejected else OK
+
+
+def _import(session: Session, stream: BinaryIO, line_format: LineFormat, settings: ImportSettings) -> ImportReport:
+    """Import into the store; where there is none, make one only for what is taken."""
+    if missing_file(session.url) is not None:
+        if settings.dry_run:
+            with session.pretended() as keel:
+                return drive_blocking(import_steps(keel.core.store, stream, line_format, settings))
+        if settings.strict or rejects_all(stream, line_format):
+            with session.pretended() as keel:
+                first = attrs.evolve(settings, dry_run=True)
+                report = drive_blocking(import_steps(keel.core.store, stream, line_format, first))
+            if report.rejected:
+                return attrs.evolve(report, dry_run=False)
+    with session.open(create=True) as keel:
+        return drive_blocking(import_steps(keel.core.store, stream, line_format, settings))
 
 
 def _format(
@@ -173,19 +190,44 @@ class _RejectFile:
             self._file = self._stack.enter_context(replace_file(self.path))
         self._file.write(json.dumps(attrs.asdict(rejected), ensure_ascii=False).encode() + b"\n")
 
+    def remove_stale(self) -> None:
+        """Remove what an earlier import of the same file has left, if it is still nothing else."""
+        if self.path is not None and not self.written and _holds_rejected_lines(self.path):
+            self.path.unlink()
+            put_notice(f"removed {self.path}, whose lines were rejected before")
+
+
+def _holds_rejected_lines(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        reader = LineReader(file)
+        try:
+            while (line := reader.next()) is not None:
+                if rejected_text(line.decode()) is None:
+                    return False
+        except ExchangeError:
+            return False
+    return reader.lines > 0
+
 
 def _put_report(session: Session, report: ImportReport, rejects: _RejectFile) -> None:
+    counts = {name: getattr(report, name) for name in _COUNTS}
     for rejected in report.first_rejected[:_NAMED]:
         put_notice(f"line {rejected.line}: {rejected.reason}")
+    if report.rejected > _NAMED:
+        put_notice(f"and {report.rejected - _NAMED} more")
     if report.rejected:
         written = f"; all of them are in {rejects.path}" if rejects.written else ""
-        taken = "the other lines were taken" if report.committed else "nothing was written"
-        put_notice(f"{report.rejected} of {report.lines} lines rejected, {taken}{written}")
-    counts = {name: getattr(report, name) for name in _COUNTS}
+        put_notice(f"{report.rejected} of {counted(report.lines, 'line')} rejected, {_what_of_others(report)}{written}")
+    if any(report.would_have.values()):
+        would = ", ".join(f"{name} {count}" for name, count in report.would_have.items() if count)
+        put_notice(f"without the rejected lines it would have {would}")
     if session.as_json:
         put_document(
             {
                 **counts,
+                "would_have": dict(report.would_have),
                 "lines": report.lines,
                 "resumed": report.resumed,
                 "committed": report.committed,
@@ -200,6 +242,13 @@ def _put_report(session: Session, report: ImportReport, rejects: _RejectFile) ->
         put_notice(f"resumed behind line {report.resumed}, where an interrupted import had come to")
     if report.dry_run:
         put_notice("this was a dry run: nothing was written")
+
+
+def _what_of_others(report: ImportReport) -> str:
+    others = report.resumed or any(getattr(report, name) for name in _COUNTS if name != "rejected")
+    if not others:
+        return "nothing was written"
+    return "the other lines were taken" if report.committed else "the other lines would be taken"
 
 
 @click.command

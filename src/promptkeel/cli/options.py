@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, final
 
 import attrs
@@ -51,25 +54,31 @@ class Session:
         """The declared blocks."""
         return declare_blocks(self.lanes, self.statics, self.files)
 
-    def open(self, *, create: bool = False, pretend: bool = False) -> blocking.Keel:
+    def open(self, *, create: bool = False) -> blocking.Keel:
         """The keel, to be entered.
 
         Args:
             create: whether the command makes a store where there is none.
-            pretend: whether what it would make is to be gone again: then it is made in memory.
 
         Raises:
             MissingStoreError: there is no store, and the command would not make one.
         """
         missing = missing_file(self.url)
-        if missing is not None and pretend:
-            return blocking.open("ram:", blocks=self.blocks)
         if missing is not None and not create:
             raise MissingStoreError(
                 f"there is no store at {missing}; 'promptkeel remember' or 'promptkeel import' makes one, "
                 "--store or PROMPTKEEL_STORE names another"
             )
         return blocking.open(self.url, blocks=self.blocks)
+
+    @contextmanager
+    def pretended(self) -> Iterator[blocking.Keel]:
+        """An open keel over an empty store that is gone again; in a file, since memory would hold all of it."""
+        with (
+            tempfile.TemporaryDirectory(prefix="promptkeel-") as folder,
+            blocking.open(store_url(str(Path(folder) / "pretended.db")), blocks=self.blocks) as keel,
+        ):
+            yield keel
 
 
 @final

@@ -7,7 +7,7 @@ Parsing and spelling lines is pure (``jsonl``, ``mcp``), and so is what a line m
 from promptkeel.exchange.entries import Connection, Entry, Statement
 from promptkeel.exchange.exporting import Export, export_request_steps, export_steps
 from promptkeel.exchange.files import replace_file
-from promptkeel.exchange.importing import ImportReport, ImportSettings, Rejected, import_steps
+from promptkeel.exchange.importing import ImportReport, ImportSettings, Rejected, import_steps, rejects_all
 from promptkeel.exchange.jsonl import JsonLines
 from promptkeel.exchange.mcp import KnowledgeGraph
 
@@ -24,5 +24,6 @@ __all__ = [
     "export_request_steps",
     "export_steps",
     "import_steps",
+    "rejects_all",
     "replace_file",
 ]

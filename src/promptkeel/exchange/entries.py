@@ -16,6 +16,7 @@ import attrs
 from promptkeel.errors import ExchangeError
 from promptkeel.model import MemoryEdge, MemoryNode
 
+REJECTED_KEYS: Final = frozenset({"line", "reason", "text"})
 _SHOWN: Final = 60
 
 
@@ -71,7 +72,7 @@ def parse_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        raise ExchangeError(f"is not JSON: {error.msg} at character {error.colno}") from None
+        raise ExchangeError(f"is not JSON: {error.msg.removesuffix(' at')} at character {error.colno}") from None
     except RecursionError:
         raise ExchangeError("is nested too deeply") from None
     except ExchangeError:
@@ -81,6 +82,19 @@ def parse_object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ExchangeError(f"must be one JSON object on one line, not {_kind(found)}")
     return found
+
+
+def rejected_text(text: str) -> str | None:
+    """What was rejected, where a line is one of a file of rejected lines; else None."""
+    if '"reason"' not in text:
+        return None
+    try:
+        found = parse_object(text)
+    except ExchangeError:
+        return None
+    inner = found.get("text")
+    is_one = found.keys() == REJECTED_KEYS and type(found["line"]) is int and isinstance(found["reason"], str)
+    return inner if is_one and isinstance(inner, str) else None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

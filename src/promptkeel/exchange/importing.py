@@ -7,7 +7,8 @@ that is read in another way, is imported from its start. The mark goes with the 
 longest line and, with a chunk, by the numbers of the refused lines. An edge that stands before its ends waits, in
 memory, until everything else is taken.
 
-Refused lines are told one by one and the others are taken, unless the import is strict.
+Refused lines are told one by one and the others are taken, unless the import is strict. A line of a file of refused
+lines stands for the line that was refused, so that such a file is mended and imported again.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, final
 
 import attrs
 
 from promptkeel.errors import ExchangeError, InvalidInputError
-from promptkeel.exchange.entries import LineFormat
+from promptkeel.exchange.entries import Entry, LineFormat, Statement, rejected_text
 from promptkeel.exchange.reading import Line, LineReader, hash_of_prefix
 from promptkeel.exchange.taking import MissingEndError, take
 from promptkeel.steps import Call, Steps
@@ -33,6 +34,8 @@ _EVERY: Final = 500
 """Progress is told after as many lines."""
 _KEPT: Final = 100
 """As many refused lines are in the report itself."""
+_DONE: Final = ("inserted", "updated", "confirmed", "linked", "unchanged")
+_HINT: Final = "; mend its 'text', or write the mended line in its place"
 
 
 @final
@@ -54,7 +57,7 @@ class Rejected:
 @final
 @attrs.frozen(order=False, kw_only=True)
 class ImportReport:
-    """What an import did; with ``dry_run``, what it would do.
+    """What an import did; with ``dry_run``, what it would do. A strict import that was refused did nothing.
 
     Attributes:
         inserted: new nodes.
@@ -68,6 +71,7 @@ class ImportReport:
         committed: whether the lines that were taken are in the store.
         dry_run: whether nothing was to be written.
         first_rejected: the first of the rejected lines.
+        would_have: of a refused strict import, what it would have done without the rejected lines, by outcome.
     """
 
     inserted: int = 0
@@ -81,6 +85,7 @@ class ImportReport:
     committed: bool = True
     dry_run: bool = False
     first_rejected: tuple[Rejected, ...] = ()
+    would_have: Mapping[str, int] = attrs.field(factory=dict)
 
 
 def _ignore(_: object) -> None:
@@ -145,8 +150,34 @@ def import_steps(
         try:
             yield from store.apply((Decide(importing.take_lines),), dry_run=settings.dry_run)
         except _RefusedError:
-            return importing.report(committed=False)
+            return importing.report(committed=False, refused=True)
     return importing.report(committed=not settings.dry_run)
+
+
+def rejects_all(stream: BinaryIO, format: LineFormat) -> bool:  # noqa: A002 - the word that callers use
+    """Whether an empty store would take no line of a stream at all, which is then read to its end.
+
+    Raises:
+        ExchangeError: the stream cannot be read, or is no UTF-8 text at all.
+    """
+    stream.seek(0)
+    reader = LineReader(stream)
+    while (line := reader.next()) is not None:
+        if line.is_blank:
+            continue
+        try:
+            entries = _read(format, line)
+        except (ExchangeError, InvalidInputError):
+            continue
+        if any(isinstance(entry, Statement) for entry in entries):  # an edge needs both of its ends
+            return False
+    return reader.offset > 0
+
+
+def _read(line_format: LineFormat, line: Line) -> tuple[Entry, ...]:
+    text = line.decode()
+    rejected = rejected_text(text)
+    return line_format.parse(text if rejected is None else rejected)
 
 
 class _RefusedError(Exception):
@@ -215,7 +246,7 @@ class _Importing:
 
     def _take_line(self, transaction: Transaction, line: Line, now: int, *, waits: bool = True) -> None:
         try:
-            entries = self._format.parse(line.decode())
+            entries = _read(self._format, line)
             self._counts.update(
                 take(
                     transaction,
@@ -235,7 +266,9 @@ class _Importing:
 
     def _refuse(self, line: Line, error: Exception) -> None:
         self._refused.append(line.number)
-        rejected = Rejected(line.number, str(error), line.shown())
+        text = rejected_text(line.shown())
+        reason = str(error) if text is None else str(error) + _HINT
+        rejected = Rejected(line.number, reason, line.shown() if text is None else text)
         if len(self._first) < _KEPT:
             self._first.append(rejected)
         self._settings.on_rejected(rejected)
@@ -252,11 +285,12 @@ class _Importing:
             perform(transaction, Mark(self._settings.mark_key, value), now)
             self._marked = True
 
-    def report(self, *, committed: bool) -> ImportReport:
+    def report(self, *, committed: bool, refused: bool = False) -> ImportReport:
         """What was counted."""
-        counted = {name: self._counts[name] for name in ("inserted", "updated", "confirmed", "linked", "unchanged")}
+        counted = {name: self._counts[name] for name in _DONE}
         return ImportReport(
-            **counted,
+            **({} if refused else counted),
+            would_have=counted if refused else {},
             rejected=len(self._refused),
             lines=self._reader.lines,
             resumed=self._resumed,

@@ -2,8 +2,9 @@
 
 The file is JSON Lines: ``{"type": "entity", "name", "entityType", "observations": [...]}`` and ``{"type": "relation",
 "from", "to", "relationType"}``. An entity becomes a node ``ENTITY:<name>``; each of its observations a node of its own
-with an edge ``about`` to it; a relation an edge between two entities. The format records neither sources nor times, so
-both are "not recorded". Ids follow from scope and content.
+with an edge ``about`` to it, whose statement says whom it is about, as ``Ada: works at Acme``; a relation an edge
+between two entities. The format records neither sources nor times, so both are "not recorded". Ids follow from scope
+and content.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class KnowledgeGraph:
         texts = (check_text(each, field=f"observations[{position}]") for position, each in enumerate(observations))
         for position, text in enumerate(dict.fromkeys(texts)):
             node_id = derived_id("observation", self.scope.path, name, self.prefix, text)
-            yield self._statement(node_id, self.prefix + text, {})
+            yield self._statement(node_id, self.prefix + _subject(name) + text, {})
             edge = MemoryEdge(scope=self.scope, start=node_id, type=ABOUT, end=entity, properties={POSITION: position})
             yield Connection(edge, incidental=True)
 
@@ -113,6 +114,11 @@ class KnowledgeGraph:
                 trust=self.trust,
             )
         )
+
+
+def _subject(name: str) -> str:
+    """What stands before an observation: a statement in a prompt is read without its entity."""
+    return name + ": "
 
 
 def _edge_type(relation: str) -> str:
@@ -140,7 +146,8 @@ def graph_lines(
             relations.append(_relation_line(entities[edge.start], edge, entities[edge.end]))
         elif edge.type == ABOUT:
             position = edge.properties.get(POSITION)
-            text = _without_prefix(live[edge.start].label, prefix)
+            subject = _subject(entities[edge.end].label.removeprefix(ENTITY))
+            text = _without_prefix(live[edge.start].label, prefix).removeprefix(subject)
             observations[edge.end].append((position if type(position) is int else 0, text, edge.start))
             said.add(edge.start)
     lines = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import BinaryIO, Final, final
 
 import attrs
@@ -15,6 +16,7 @@ LONGEST: Final = 64 * 1024 * 1024
 _BLOCK: Final = 1024 * 1024
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_ARRAY: Final = re.compile(rb"\s*\[\s*(\{|$)")
 
 
 @final
@@ -66,6 +68,7 @@ class LineReader:
         self._stream = stream
         self._longest = longest
         self._digest = hashlib.sha256()
+        self._begun = False
         self.lines = 0
         self.offset = 0
 
@@ -78,7 +81,7 @@ class LineReader:
         """The next line; None at the end.
 
         Raises:
-            ExchangeError: the stream is UTF-16 or UTF-32 text, or cannot be read.
+            ExchangeError: the stream is UTF-16 or UTF-32 text or one JSON array, or cannot be read.
         """
         content = self._read(self._longest + 2)
         if not content:
@@ -87,6 +90,12 @@ class LineReader:
             if content.startswith(_UTF16_MARKS):
                 raise ExchangeError("the file is UTF-16 or UTF-32 text; save it as UTF-8")
             content = content.removeprefix(_UTF8_MARK)
+        if not self._begun and content.strip():
+            self._begun = True
+            if _ARRAY.match(content):
+                raise ExchangeError(
+                    "the file is one JSON array; write one object on each line, as jq -c '.[]' does, and import that"
+                )
         self.lines += 1
         if len(content) > self._longest and not content.endswith(b"\n"):
             while content and not content.endswith(b"\n"):
