@@ -8,6 +8,7 @@ left when the tests end.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib.util
 import itertools
@@ -16,6 +17,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -74,27 +76,37 @@ def _candidates() -> Iterator[Path]:
 
 
 def _runs(programs: Path, folder: Path) -> bool:
+    """Whether the unprivileged user can run the programs where they are."""
     try:
-        subprocess.run(
-            [programs / "postgres", "--version"], check=True, capture_output=True, cwd=folder, **_unprivileged()
-        )
+        for name in ("postgres", "initdb"):
+            command = [programs / name, "--version"]
+            subprocess.run(command, check=True, capture_output=True, cwd=folder, **_unprivileged())
     except (OSError, subprocess.CalledProcessError):
         return False
     return True
 
 
+def _copied(programs: Path, folder: Path) -> Path:
+    """The programs of a wheel, with the libraries that it keeps beside its package."""
+    package = programs.parents[1]
+    for found in (package, package.with_name(f"{package.name}.libs")):
+        if found.is_dir():
+            shutil.copytree(found, folder / "copied" / found.name, symlinks=True)
+    return folder / "copied" / programs.relative_to(package.parent)
+
+
 def _programs(folder: Path) -> Path | None:
-    """The first folder whose programs run as the unprivileged user; copied where only its folder is private."""
+    """The first programs that the unprivileged user can run; copied where they stand in a private folder."""
     for programs in _candidates():
-        if not all((programs / name).exists() for name in ("initdb", "postgres")):
+        if not (programs / "initdb").exists():
             continue
         if _runs(programs, folder):
             return programs
         if os.geteuid() == 0:
-            copied = folder / "programs"
-            shutil.copytree(programs.parent, copied, symlinks=True, dirs_exist_ok=True)
-            if _runs(copied / programs.name, folder):
-                return copied / programs.name
+            copied = _copied(programs, folder)
+            if _runs(copied, folder):
+                return copied
+            shutil.rmtree(folder / "copied", ignore_errors=True)
     return None
 
 
@@ -136,6 +148,7 @@ class PostgresServer:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True,
+                preexec_fn=_end_with_the_tests if sys.platform == "linux" else None,  # noqa: PLW1509 - it takes no lock
                 **_unprivileged(),
             )  # fmt: skip
         deadline = time.monotonic() + 60
@@ -174,6 +187,12 @@ class PostgresServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _end_with_the_tests() -> None:
+    """Have the kernel shut the server down where whoever started it is killed."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)
 
 
 def _children(pid: int) -> list[int]:
