@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from promptkeel.errors import CompactedError
 from promptkeel.model import MemoryNode
 from promptkeel.store.base import LaneRequest
-from promptkeel.store.operations import Put
+from promptkeel.store.operations import Put, Remember
 from promptkeel.store.postgres import PostgresEngine
 from store.examples import ACME, ADA, BOB, CHAIN, OTHER, ids, node
 
@@ -203,6 +204,18 @@ def test_json_is_kept_as_it_was_written(engine: PostgresEngine, raw: Raw) -> Non
     assert raw.execute("SELECT properties ->> 'd' FROM nodes WHERE id = 'x'").fetchall() == [
         ("12345678901234567890123",)
     ]
+
+
+def test_a_label_may_be_longer_than_an_index_entry(engine: PostgresEngine) -> None:
+    random_ = random.Random(1)
+    label = "SOUL:" + "".join(chr(random_.randrange(0x4E00, 0x9FFF)) for _ in range(20_000))
+    engine.apply([Put(node("a", label)), Put(node("b", label + "x")), Put(node("c", label[:10_000] + "\uffff"))])
+    for prefix, expected in ((label, ["a", "b"]), (label[:9000], ["a", "b", "c"]), (label + "x", ["b"])):
+        assert ids(engine.query_nodes(ADA, prefix, None)) == expected
+        (whole,) = engine.catch_up(ADA, [LaneRequest(prefix)]).lanes
+        assert sorted(row[2] for row in whole.rows) == expected
+    (outcome,) = engine.apply([Remember(node("d", label, source="again"))])
+    assert outcome.kind == "confirmed"
 
 
 def test_the_probe_moves_with_every_raw_commit(engine: PostgresEngine, raw: Raw, connect: Callable[[], Raw]) -> None:
