@@ -147,13 +147,21 @@ def test_what_cannot_be_backed_up_is_refused(engine: Engine, backup: Path, tmp_p
     assert not backup.exists()
 
 
-def test_a_damaged_backup_is_not_put_back(engine: Engine, backup: Path, url: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("DROP TRIGGER nodes_update", "trigger nodes_update"),
+        ("ALTER TABLE marks ADD COLUMN more TEXT", "table marks"),
+        ("UPDATE meta SET value = x'00' WHERE key = 'secret'", "meta.secret"),
+    ],
+)
+def test_a_damaged_backup_is_not_put_back(engine: Engine, backup: Path, url: str, damage: str, named: str) -> None:
     store = BlockingStore(engine)
     store.put(node())
     back_up(engine, backup)
     with StockClient() as client:
-        client.run(backup, "DROP TRIGGER nodes_update")
-    with pytest.raises(StoreDamagedError, match="trigger nodes_update"):
+        client.run(backup, damage)
+    with pytest.raises(StoreDamagedError, match=named):
         restore(backup, url)
     assert ids(store.query_nodes(ADA)) == ["n1"]
 

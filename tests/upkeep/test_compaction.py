@@ -125,6 +125,14 @@ def test_the_last_change_stays(engine: Engine, clock: SteppingClock) -> None:
     assert finish(engine, Retention(age=0), clock) == 0
 
 
+def test_an_engine_keeps_its_last_change_whatever_it_is_asked(engine: Engine) -> None:
+    heads = write(engine, 4)
+    assert engine.compact(10**9, 10**6) == 3  # type: ignore[attr-defined]
+    assert engine.compact(10**9, 10**6) == 0  # type: ignore[attr-defined]
+    first, last = engine.log_span()  # type: ignore[attr-defined]
+    assert first == last == heads[-1].seq
+
+
 def test_an_empty_store_has_nothing_to_forget(engine: Engine, clock: SteppingClock) -> None:
     assert finish(engine, Retention(changes=1, age=0), clock) == 0
 
