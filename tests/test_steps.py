@@ -112,13 +112,14 @@ def test_both_forms_of_a_method_are_described_by_what_they_answer():
     import typing
 
     import promptkeel as pk
-    from promptkeel import blocking
+    from promptkeel import blocking, core
+    from promptkeel.core import KeelCore
 
     for form in (pk.Keel, blocking.Keel):
         signature = inspect.signature(form.remember)
         assert signature.return_annotation == "MemoryNode"
         assert list(signature.parameters)[:3] == ["self", "scope", "text"]
-        assert form.remember.__doc__ == pk.keel.KeelCore.remember.__doc__
+        assert form.remember.__doc__ == KeelCore.remember.__doc__
     assert inspect.iscoroutinefunction(pk.Keel.remember)
     assert not inspect.iscoroutinefunction(blocking.Keel.remember)
-    assert typing.get_type_hints(blocking.Keel.retract, vars(pk.keel))["return"] is pk.MemoryNode
+    assert typing.get_type_hints(blocking.Keel.retract, vars(core))["return"] is pk.MemoryNode

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 from promptkeel.blocks import PromptBlockSpec
+from promptkeel.core import KeelCore
 from promptkeel.instants import Clock, system_clock
-from promptkeel.keel import KeelCore, KeelFacade, open_core
+from promptkeel.keel import KeelFacade, open_core
 from promptkeel.lane import scan_steps
 from promptkeel.model import BlockRevision
 from promptkeel.prompt import BlockingPromptBuilder as PromptBuilder

@@ -24,8 +24,8 @@ from promptkeel.cli.display import (
 )
 from promptkeel.cli.failures import EXIT_CODES
 from promptkeel.cli.options import Session, scope_option, session_options
+from promptkeel.core import Why
 from promptkeel.errors import InvalidInputError
-from promptkeel.keel import Why
 from promptkeel.model import BlockFact, MemoryNode
 from promptkeel.prompt import Prompt
 from promptkeel.render.facts import newest_last

@@ -1,0 +1,454 @@
+"""Everything that a keel does, written once as steps: remembering, correcting, erasing, and answering prompts.
+
+``keel`` and ``blocking`` give it its two public forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+import attrs
+
+from promptkeel.blocks import MemoryLane, PromptBlockSpec, in_prompt_order
+from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError, StoreError
+from promptkeel.exchange.exporting import Export, export_request_steps
+from promptkeel.instants import Clock, parse_instant
+from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
+from promptkeel.prompt import BuilderCore, Prompt
+from promptkeel.properties import check_properties
+from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
+from promptkeel.scope import TenantScope
+from promptkeel.steps import Call, Steps
+from promptkeel.store.base import History, Neighbour, Receipt
+from promptkeel.store.facade import Store, StoreCore
+from promptkeel.store.opening import open_engine
+from promptkeel.store.operations import LINEAGE, Correct, Outcome, Remember
+from promptkeel.text import check_text
+from promptkeel.upkeep.erasing import erase_steps, plan_steps
+from promptkeel.upkeep.erasure import EraseAll, EraseSubject, ErasurePlan, ErasureReceipt, ErasureRequest
+
+
+@final
+@attrs.frozen(order=False)
+class Why:
+    """Why a statement stands where it stands.
+
+    Attributes:
+        node: the node as it is now.
+        blocks: the names of the blocks that show it.
+        history: every kept version, oldest first, and what else was said about it.
+        lineage: the nodes that it was derived from or supersedes, nearest first, each with its edge.
+    """
+
+    node: MemoryNode
+    blocks: tuple[str, ...]
+    history: History
+    lineage: tuple[Neighbour, ...]
+
+
+@final
+class KeelCore:
+    """Everything that a keel does, as steps. Arguments as ``open``."""
+
+    def __init__(
+        self,
+        url: str,
+        blocks: Sequence[PromptBlockSpec],
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
+        token_counter: str,
+        observe: Callable[[BlockEvent], object] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        given: object = blocks
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise InvalidDeclarationError("must be a list of PromptBlockSpec", field="blocks")
+        self.url = url
+        self.specs = in_prompt_order(tuple(blocks))
+        self._clock = clock
+        self._new_id = new_id
+        self._token_counter = token_counter
+        self._observe = observe
+        self._options = dict(options)
+        self._store: StoreCore | None = None
+        self._builder: BuilderCore | None = None
+
+    # -- life
+
+    def start(self) -> Steps[None]:
+        """Open the store.
+
+        Raises:
+            StoreError: it is open already.
+        """
+        if self._store is not None:
+            raise StoreError(f"{self.url} is open already; open another keel")
+        engine = yield Call(lambda: open_engine(self.url, clock=self._clock, **self._options))
+        try:
+            store = Store(engine)
+            resolver = yield Call(lambda: ResolverCore(self.specs, memory=store, observe=self._observe))
+            self._builder = BuilderCore(resolver, self._token_counter)
+            self._store = store.core
+        except BaseException:
+            engine.close()
+            raise
+
+    def stop(self) -> Steps[None]:
+        """Close the store and forget what is kept."""
+        store, self._store = self._store, None
+        builder, self._builder = self._builder, None
+        if builder is not None:
+            builder.resolver.clear()
+        if store is not None:
+            yield from store.close()
+
+    @property
+    def store(self) -> StoreCore:
+        """The open store."""
+        if self._store is None:
+            raise StoreClosedError(f"{self.url} is not open; use 'with' or 'async with'")
+        return self._store
+
+    @property
+    def builder(self) -> BuilderCore:
+        """The open prompt builder."""
+        if self._builder is None:
+            raise StoreClosedError(f"{self.url} is not open; use 'with' or 'async with'")
+        return self._builder
+
+    # -- writing
+
+    def remember(
+        self,
+        scope: TenantScope,
+        text: str | None = None,
+        *,
+        block: str | None = None,
+        label: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        recorded_at: Any = NOT_GIVEN,
+        trust: Trust | None = None,
+        id: str | None = None,  # noqa: A002 - the field's own name
+    ) -> Steps[MemoryNode]:
+        """Keep a statement, or confirm it where the scope already holds one of equal label.
+
+        Args:
+            scope: where it is stored; it is visible there and below.
+            text: the statement, without a label prefix; goes with ``block``.
+            block: the name of the declared block that will show it.
+            label: prefix and statement at once, in place of ``text`` and ``block``.
+            properties: a JSON object; fields that the block declares become facts of their own.
+            source: who or what said so.
+            recorded_at: when it was said: a datetime or ISO 8601 text; left out, now; None is "not recorded".
+            trust: whose words these are.
+            id: a new id, unique under the scope's root; left out, a random one.
+
+        Raises:
+            InvalidInputError: names the field that no store can take; nothing was written.
+        """
+        outcome = yield from self.remember_outcome(
+            scope,
+            text,
+            block=block,
+            label=label,
+            properties={} if properties is None else properties,
+            source=source,
+            recorded_at=recorded_at,
+            trust=trust,
+            node_id=id,
+        )
+        return _node_of(outcome)
+
+    def remember_outcome(
+        self,
+        scope: TenantScope,
+        text: str | None,
+        *,
+        block: str | None,
+        label: str | None,
+        properties: Mapping[str, Any],
+        source: str | None,
+        recorded_at: Any,
+        trust: Trust | None,
+        node_id: str | None,
+    ) -> Steps[Outcome]:
+        """What ``remember`` did: whether the statement is new."""
+        node = MemoryNode(
+            id=self._new_id() if node_id is None else node_id,
+            scope=scope,
+            label=self._label(text, block, label),
+            properties=properties,
+            source=source,
+            recorded_at=_said_at(recorded_at),
+            trust=trust,
+        )
+        return (yield from self._write(Remember(node)))
+
+    def correct(
+        self,
+        scope: TenantScope,
+        node_id: str,
+        *,
+        text: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        recorded_at: Any = NOT_GIVEN,
+        trust: Trust | None = None,
+        expected: MemoryNode | str | None = None,
+    ) -> Steps[MemoryNode]:
+        """Change what a node says, with the provenance of the correction; the old version stays in history.
+
+        The newest correction by ``recorded_at`` wins, whatever the order of arrival.
+
+        Args:
+            scope: the node's own scope.
+            node_id: which node.
+            text: a new statement, without the label's prefix.
+            properties: values of fields that a block declares; None takes one away.
+            source: who corrects.
+            recorded_at: when the correction was said.
+            trust: whose words these are.
+            expected: the node as it was read, or its ``version``: refused if it has changed since.
+
+        Raises:
+            InvalidInputError: no declared block would show it.
+            ReadOnlyNodeError: the node belongs to an ancestor.
+            ConflictError: it has changed since ``expected``.
+        """
+        outcome = yield from self.correct_outcome(
+            scope,
+            node_id,
+            text=text,
+            properties={} if properties is None else properties,
+            source=source,
+            recorded_at=recorded_at,
+            trust=trust,
+            expected=expected,
+        )
+        return _node_of(outcome)
+
+    def correct_outcome(
+        self,
+        scope: TenantScope,
+        node_id: str,
+        *,
+        text: str | None,
+        properties: Mapping[str, Any],
+        source: str | None,
+        recorded_at: Any,
+        trust: Trust | None,
+        expected: MemoryNode | str | None,
+    ) -> Steps[Outcome]:
+        """What ``correct`` did: whether it came in time."""
+        node = yield from self.store.get(scope, node_id)
+        lanes = [spec.source for spec in self._showing(node)]
+        fields = frozenset[str]().union(*(lane.profile_fields for lane in lanes))
+        for name in check_properties(properties, where=f"node {node_id!r}"):
+            if name not in fields:
+                declared = f"declared there: {', '.join(sorted(fields))}" if fields else "none are declared there"
+                raise InvalidInputError(
+                    f"no block that shows label {node.label!r} declares this field ({declared}); "
+                    "add it to the block's profile_fields",
+                    field=f"properties.{name}",
+                    where=f"node {node_id!r}",
+                )
+        label = None
+        if text is not None:
+            check_text(text, field="text", where=f"node {node_id!r}")
+            label = _prefix_of(node.label, lanes) + text
+        correction = Correct(
+            scope=scope,
+            node_id=node_id,
+            label=label,
+            properties=properties,
+            source=source,
+            recorded=_said_at(recorded_at),
+            trust=trust,
+            expected=expected,
+        )
+        return (yield from self._write(correction))
+
+    def retract(
+        self, scope: TenantScope, node_id: str, *, expected: MemoryNode | str | None = None
+    ) -> Steps[MemoryNode]:
+        """Take a node out of every prompt and keep it in history."""
+        return (yield from self.store.retract(scope, node_id, expected=expected))
+
+    def erase(self, scope: TenantScope, node_id: str) -> Steps[Receipt]:
+        """Remove a node and all that was kept of it; the receipt holds no text."""
+        receipt = yield from self.store.erase(scope, node_id)
+        self.builder.resolver.clear()
+        return receipt
+
+    def erase_all(
+        self, scope: TenantScope, *, label_prefix: str | None = None, below: bool = False
+    ) -> Steps[ErasureReceipt]:
+        """Remove everything at a scope, or what is in one label prefix there, with all that was kept of it.
+
+        Args:
+            scope: where; ancestors and siblings are never touched.
+            label_prefix: only nodes that are, or ever were, in this prefix.
+            below: whether everything below the scope goes too.
+        """
+        return (yield from self.perform_erasure(EraseAll(scope, label_prefix=label_prefix, below=below)))
+
+    def erase_subject(
+        self, scope: TenantScope, *, properties: Mapping[str, Any] | None = None, about: str | None = None
+    ) -> Steps[ErasureReceipt]:
+        """Remove all that is known of a person or a thing at a scope and below, and what was derived from it.
+
+        Args:
+            scope: where, and everything below.
+            properties: identifying values by name; one of them is enough.
+            about: the id of the node that stands for the subject.
+        """
+        request = EraseSubject(scope, properties={} if properties is None else properties, about=about)
+        return (yield from self.perform_erasure(request))
+
+    def plan_erasure(self, request: ErasureRequest) -> Steps[ErasurePlan]:
+        """What an ``EraseAll`` or an ``EraseSubject`` would remove; nothing is written."""
+        return (yield from plan_steps(self.store, request))
+
+    def export_erasure(self, request: ErasureRequest) -> Steps[tuple[ErasurePlan, Export]]:
+        """What an erasure would remove, and the JSON Lines of it, to be handed over before it goes."""
+        return (yield from export_request_steps(self.store, request))
+
+    def perform_erasure(self, request: ErasureRequest, *, expected: ErasurePlan | None = None) -> Steps[ErasureReceipt]:
+        """Remove what an ``EraseAll`` or an ``EraseSubject`` asks for; the receipt holds no text.
+
+        Raises:
+            ConflictError: something else than ``expected`` would go now; nothing was erased.
+        """
+        receipt = yield from erase_steps(self.store, request, expected=expected)
+        self.builder.resolver.clear()
+        return receipt
+
+    def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:
+        """The erasures at exactly this scope, or at it and below, oldest first."""
+        return (yield from self.store.receipts(scope, below=below))
+
+    def settle_receipts(self) -> Steps[None]:
+        """Rewrite the store so that no byte of what was erased is left, and note it on the receipts.
+
+        A receipt stays ``unreadable`` while somebody reads an older state, and on a store in memory.
+        """
+        yield from self.store.settle_receipts()
+
+    def link(self, scope: TenantScope, start: str, type: str, end: str) -> Steps[MemoryEdge]:  # noqa: A002
+        """Add a typed edge from one node to another, as ``derived_from`` or ``about``."""
+        return (yield from self.store.link(MemoryEdge(scope=scope, start=start, type=type, end=end)))
+
+    # -- reading
+
+    def prompt(self, scope: TenantScope) -> Steps[Prompt]:
+        """The prompt of a scope, verified after this call began.
+
+        Raises:
+            BlockResolutionError: a block's source could not be read; names the block and the scope.
+        """
+        return (yield from self.builder.build(scope))
+
+    def resolve(self, scope: TenantScope) -> Steps[Resolution]:
+        """The blocks of a scope, verified after this call began."""
+        return (yield from self.builder.resolver.resolve(scope))
+
+    def facts(self, scope: TenantScope, block: str | None = None) -> Steps[tuple[BlockFact, ...]]:
+        """What the memory blocks say at a scope: all of them, or one.
+
+        Raises:
+            InvalidInputError: no memory block has this name.
+        """
+        if block is not None:
+            self._lane_spec(block)
+        resolution = yield from self.resolve(scope)
+        return tuple(
+            fact
+            for found in resolution.blocks
+            if block in (None, found.name) and found.is_learned
+            for fact in found.facts
+        )
+
+    def get(self, scope: TenantScope, node_id: str) -> Steps[MemoryNode]:
+        """The node of this id visible at the scope, in whatever state."""
+        return (yield from self.store.get(scope, node_id))
+
+    def history(self, scope: TenantScope, node_id: str) -> Steps[History]:
+        """Every kept version of a node, oldest first, and what else was said about it."""
+        return (yield from self.store.history(scope, node_id))
+
+    def why(self, scope: TenantScope, node_id: str) -> Steps[Why]:
+        """Why a statement stands where it stands: its versions, its provenance and what it came from."""
+        history = yield from self.store.history(scope, node_id)
+        node = history.versions[-1]
+        lineage: list[Neighbour] = []
+        seen = {node_id}
+        waiting = [node_id]
+        while waiting:
+            for neighbour in (yield from self.store.neighbours(scope, waiting.pop(0))):
+                if neighbour.edge.type in LINEAGE and neighbour.node.id not in seen:
+                    seen.add(neighbour.node.id)
+                    lineage.append(neighbour)
+                    waiting.append(neighbour.node.id)
+        shown = tuple(spec.name for spec in self._showing(node)) if node.state == "live" else ()
+        return Why(node, shown, history, tuple(lineage))
+
+    # -- what the declared blocks say
+
+    def _write(self, operation: Remember | Correct) -> Steps[Outcome]:
+        (outcome,) = yield from self.store.apply((operation,))
+        return outcome
+
+    def _lane_spec(self, block: str) -> PromptBlockSpec:
+        for spec in self.specs:
+            if spec.name == block and spec.is_learned:
+                return spec
+        known = ", ".join(spec.name for spec in self.specs if spec.is_learned) or "none"
+        raise InvalidInputError(f"{block!r} is no declared memory block (declared: {known})", field="block")
+
+    def _label(self, text: str | None, block: str | None, label: str | None) -> str:
+        if label is not None:
+            if text is not None or block is not None:
+                raise InvalidInputError("give either a label, or a text and a block", field="label")
+            return label
+        if text is None or block is None:
+            raise InvalidInputError("give a text and the block that shows it, or a label", field="text")
+        return label_for(self._lane_spec(block), text)
+
+    def _showing(self, node: MemoryNode) -> list[Any]:
+        return [
+            spec
+            for spec in self.specs
+            if isinstance(spec.source, MemoryLane) and node.label.startswith(spec.source.label_prefix)
+        ]
+
+
+def label_for(spec: PromptBlockSpec, text: str) -> str:
+    """The label of a statement in a declared memory block.
+
+    Raises:
+        InvalidTextError: the statement is blank or holds a refused character.
+    """
+    assert isinstance(spec.source, MemoryLane)  # noqa: S101 - callers ask for memory blocks only
+    return spec.source.label_prefix + check_text(text, field="text")
+
+
+def _prefix_of(label: str, lanes: list[MemoryLane]) -> str:
+    if lanes:
+        return max((lane.label_prefix for lane in lanes), key=len)
+    head, colon, _ = label.partition(":")
+    return head + colon if colon else ""
+
+
+def _said_at(recorded_at: Any) -> Any:
+    # A bare number might be seconds, milliseconds or microseconds; a guess would date a statement wrongly for good.
+    if recorded_at is None or recorded_at is NOT_GIVEN:
+        return recorded_at
+    return parse_instant(recorded_at, field="recorded_at")
+
+
+def _node_of(outcome: Outcome) -> MemoryNode:
+    assert outcome.node is not None  # noqa: S101 - every operation on a node answers with it
+    return outcome.node
