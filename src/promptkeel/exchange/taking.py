@@ -114,7 +114,7 @@ def _plan_repeated(transaction: Transaction, node: MemoryNode, current: MemoryNo
     known += [(past.source, past.recorded, past.trust) for past in transaction.testimonies(current)]
     if any(_same_provenance(node, *provenance) for provenance in known):
         return "unchanged", None
-    return "confirmed", Remember(node)
+    return "confirmed", Remember(node, extends=False)
 
 
 def _repeats(node: MemoryNode, current: MemoryNode) -> bool:

@@ -169,7 +169,9 @@ class Testimony:
         recorded: when, as an instant.
         trust: whose words.
         at: when the store took it, as an instant.
-        properties: of an outdated correction, the values that were not taken.
+        properties: what was given with it and is not shown: of a correction that came too late, the values that were
+            not taken; of a confirmation, those that the node has differently.
+        scope: the path of the scope that the node was at; None where that is not known.
     """
 
     kind: Literal["confirmed", "outdated"]
@@ -178,6 +180,7 @@ class Testimony:
     trust: Trust | None
     at: int
     properties: dict[str, Any] = attrs.field(factory=dict, converter=frozen, hash=False)
+    scope: str | None = None
 
 
 @final

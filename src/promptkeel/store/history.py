@@ -9,14 +9,14 @@ testimony or a mark changes no lane and moves none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from promptkeel.errors import CompactedError, InvalidInputError
 from promptkeel.model import MemoryNode
 from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
-from promptkeel.store.base import Head, Heads, LaneRow, Neighbour
+from promptkeel.store.base import Head, Heads, LaneRow, Neighbour, Testimony
 
 NonceAt = Callable[[str, int], int | None]
 """Answers the nonce that the log holds for a scope path and seq; None where it holds no such change."""
@@ -51,6 +51,14 @@ def neighbour_order(neighbour: Neighbour) -> tuple[str, ...]:
 def logged_label(node: MemoryNode) -> str | None:
     """The label that the log keeps of a version: None where the node is in no lane."""
     return node.label if node.state == "live" else None
+
+
+def visible_testimonies(scope: TenantScope, testimonies: Iterable[Testimony]) -> tuple[Testimony, ...]:
+    """Those that a scope may see: given where it sees.
+
+    Raw SQL can delete a node and hand its id to another, at a scope beside it, or move a node there.
+    """
+    return tuple(testimony for testimony in testimonies if testimony.scope in scope.chain)
 
 
 def touches(before: str | None, after: str | None, label_prefix: str | None) -> bool:

@@ -8,7 +8,7 @@ included. Nothing here reads a clock: the instant is handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Literal, Protocol, final
+from typing import Any, Final, Literal, Protocol, cast, final
 
 import attrs
 
@@ -33,7 +33,7 @@ from promptkeel.model import (
     check_source,
     check_trust,
 )
-from promptkeel.properties import check_properties
+from promptkeel.properties import check_properties, dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.arguments import check_node_id, check_scope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
@@ -75,9 +75,18 @@ class Put:
 @final
 @attrs.frozen(order=False)
 class Remember:
-    """Insert a node, unless a live one of equal scope and label is there: then confirm that one."""
+    """Insert a node, unless a live one of equal scope and label is there: then confirm that one.
+
+    What is given with a confirmation is not lost. Properties that the node does not have yet are added to it, each
+    with the provenance that it was given with; those that it has differently go to its history, where a correction
+    would have changed them.
+
+    Attributes:
+        extends: whether properties count in a confirmation; else they are left out of account.
+    """
 
     node: MemoryNode = attrs.field(validator=_node)
+    extends: bool = True
 
 
 @final
@@ -304,7 +313,7 @@ def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome
         case Put():
             return _put(transaction, operation, now)
         case Remember():
-            return _remember(transaction, operation.node, now)
+            return _remember(transaction, operation, now)
         case Correct():
             return _correct(transaction, operation, now)
         case Retract():
@@ -400,18 +409,58 @@ def _update(transaction: Transaction, node: MemoryNode, current: MemoryNode, now
     return Outcome("updated", node)
 
 
-def _remember(transaction: Transaction, node: MemoryNode, now: int) -> Outcome:
+def _remember(transaction: Transaction, operation: Remember, now: int) -> Outcome:
+    node = operation.node
     shown = transaction.find_live(node.scope, node.label)
     if shown is None:
         return _put(transaction, Put(node), now)
-    recorded = now if node.recorded is NOT_GIVEN else node.recorded
+    recorded = now if node.recorded is NOT_GIVEN else cast("int | None", node.recorded)
+    extended, others = extended_by(shown, node, recorded) if operation.extends else (shown, {})
+    outcome = Outcome("unchanged", shown)
     given = (node.source, recorded, node.trust)
-    known = {(shown.source, shown.recorded, shown.trust)}
-    known.update((past.source, past.recorded, past.trust) for past in transaction.testimonies(shown))
-    if given in known:
-        return Outcome("unchanged", shown)
-    transaction.testify(shown, Testimony("confirmed", node.source, recorded, node.trust, now))  # type: ignore[arg-type]
-    return Outcome("confirmed", shown)
+    if not _is_known(transaction, shown, given, others):
+        transaction.testify(shown, Testimony("confirmed", *given, now, others, shown.scope.path))
+        outcome = Outcome("confirmed", shown)
+    return outcome if extended is shown else _update(transaction, extended, shown, now)
+
+
+def _is_known(
+    transaction: Transaction,
+    shown: MemoryNode,
+    given: tuple[str | None, int | None, Trust | None],
+    properties: dict[str, Any],
+) -> bool:
+    if not properties and given == (shown.source, shown.recorded, shown.trust):
+        return True
+    return any(
+        given == (past.source, past.recorded, past.trust)
+        and past.scope in (None, shown.scope.path)
+        and (not properties or dump_json(past.properties) == dump_json(properties))
+        for past in transaction.testimonies(shown)
+    )
+
+
+def extended_by(node: MemoryNode, said: MemoryNode, recorded: int | None) -> tuple[MemoryNode, dict[str, Any]]:
+    """A node with the properties that it does not have yet of one that says the same, and those that it has otherwise.
+
+    A property that a correction took away is not there, so it can be given again.
+    """
+    given, properties = dict(said.own_properties), dict(node.own_properties)
+    given_provenance = given.pop(FIELD_PROVENANCE, None)
+    added = {name: value for name, value in given.items() if name not in properties}
+    others = {
+        name: value
+        for name, value in given.items()
+        if name in properties and dump_json(value) != dump_json(properties[name])
+    }
+    if not added:
+        return node, others
+    kept = properties.get(FIELD_PROVENANCE)
+    provenance: dict[str, Any] = dict(kept) if isinstance(kept, dict) else {}
+    for name in added:
+        own = given_provenance.get(name) if isinstance(given_provenance, dict) else None
+        provenance[name] = field_provenance(said.source, recorded, said.trust) if own is None else own
+    return attrs.evolve(node, properties=properties | added | {FIELD_PROVENANCE: provenance}), others
 
 
 def _correct(transaction: Transaction, operation: Correct, now: int) -> Outcome:
@@ -420,7 +469,10 @@ def _correct(transaction: Transaction, operation: Correct, now: int) -> Outcome:
     recorded = now if operation.recorded is NOT_GIVEN else operation.recorded
     taken, outdated = corrected(current, operation, recorded)
     if outdated:
-        transaction.testify(current, Testimony("outdated", operation.source, recorded, operation.trust, now, outdated))
+        testimony = Testimony(
+            "outdated", operation.source, recorded, operation.trust, now, outdated, current.scope.path
+        )
+        transaction.testify(current, testimony)
     if taken is current:
         return Outcome("unchanged", current, outdated=outdated)
     return attrs.evolve(_update(transaction, taken, current, now), outdated=outdated)

@@ -46,6 +46,7 @@ from promptkeel.store.history import (
     logged_label,
     neighbour_order,
     touches,
+    visible_testimonies,
 )
 from promptkeel.store.operations import Operation, Outcome, perform, visible_node
 from promptkeel.store.ram_audit import audit
@@ -169,7 +170,8 @@ class RamEngine:
             node = visible_node(self._state, scope, node_id)
             record = self._state.record_of((node.scope.root, node.id))
             versions = (*record.past, record.current)
-            return History(tuple(version.node for version in versions), tuple(record.testimonies))
+            testimonies = visible_testimonies(scope, record.testimonies)
+            return History(tuple(version.node for version in versions), testimonies)
 
     def neighbours(
         self, scope: TenantScope, node_id: str, edge_type: str | None, direction: Direction

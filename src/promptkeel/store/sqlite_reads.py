@@ -44,6 +44,7 @@ from promptkeel.store.history import (
     row_order,
     tells_difference,
     touches,
+    visible_testimonies,
 )
 from promptkeel.store.operations import visible_node
 from promptkeel.store.prefix import prefix_bounds
@@ -258,11 +259,11 @@ class Rows:
 
     def testimonies(self, node: MemoryNode) -> tuple[Testimony, ...]:
         """The testimonies kept with a node, oldest first."""
-        asked = """SELECT kind, source, recorded_at, trust, at, properties FROM testimonies
+        asked = """SELECT kind, source, recorded_at, trust, at, properties, scope FROM testimonies
         WHERE root = ? AND id = ? ORDER BY number"""
         return tuple(
-            Testimony(kind, source, recorded, trust, at, json.loads(properties))
-            for kind, source, recorded, trust, at, properties in self.connection.execute(
+            Testimony(kind, source, recorded, trust, at, json.loads(properties), path)
+            for kind, source, recorded, trust, at, properties, path in self.connection.execute(
                 asked, (node.scope.root, node.id)
             )
         )
@@ -272,7 +273,7 @@ class Rows:
         node = visible_node(self, scope, node_id)
         # Raw SQL may have moved the node here from a scope that is not visible.
         versions = (version for version in self.versions(node) if scope.sees(version.scope))
-        return History(tuple(versions), self.testimonies(node))
+        return History(tuple(versions), visible_testimonies(scope, self.testimonies(node)))
 
     def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
         """Every kept version of a node, oldest first; the last is the node as it is now."""

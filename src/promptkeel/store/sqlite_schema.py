@@ -256,7 +256,19 @@ DROP TABLE erasures_before;
 CREATE INDEX erasures_by_scope ON erasures(scope, ended);
 """
 
-STEPS: Final[tuple[str, ...]] = (_NODES, _LINEAGE, _RECEIPTS, _REQUESTS)
+# Whose testimonies they are, where an id has been reused, is told by what was there when they were given.
+_GIVEN_AT = """
+ALTER TABLE testimonies ADD COLUMN scope TEXT;
+UPDATE testimonies SET scope = coalesce(
+  (SELECT scope FROM nodes
+    WHERE nodes.root = testimonies.root AND nodes.id = testimonies.id AND created_at <= testimonies.at),
+  (SELECT scope FROM versions
+    WHERE versions.root = testimonies.root AND versions.id = testimonies.id AND created_at <= testimonies.at
+    ORDER BY seq DESC LIMIT 1)
+);
+"""
+
+STEPS: Final[tuple[str, ...]] = (_NODES, _LINEAGE, _RECEIPTS, _REQUESTS, _GIVEN_AT)
 """The schema as numbered steps; a file's ``user_version`` is how many of them it has."""
 
 _TRIGGER = re.compile(r"CREATE TRIGGER (\w+) .*?\nEND(?=;)", re.DOTALL)

@@ -107,9 +107,9 @@ class SqliteTransaction:
         """Keep a testimony with a node's history."""
         said = testimony
         self._connection.execute(
-            """INSERT INTO testimonies(root, id, number, kind, source, recorded_at, trust, at, properties)
+            """INSERT INTO testimonies(root, id, number, kind, source, recorded_at, trust, at, properties, scope)
             SELECT ?1, ?2, (SELECT coalesce(max(number), 0) + 1 FROM testimonies WHERE root = ?1 AND id = ?2),
-            ?3, ?4, ?5, ?6, ?7, ?8""",
+            ?3, ?4, ?5, ?6, ?7, ?8, ?9""",
             (
                 node.scope.root,
                 node.id,
@@ -119,6 +119,7 @@ class SqliteTransaction:
                 said.trust,
                 said.at,
                 dump_json(said.properties),
+                said.scope,
             ),
         )
 

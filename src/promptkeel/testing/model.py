@@ -7,6 +7,7 @@ this looks at everything that ever happened.
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -250,11 +251,34 @@ class ModelStore:
             return self.insert(node, now)
         found = min(same, key=lambda each: each.id)
         said = self.said.setdefault(key_of(found), [])
-        provenance = (node.source, now if node.recorded is NOT_GIVEN else node.recorded, node.trust)
-        if provenance in [*said, (found.source, found.recorded, found.trust)]:
-            return "unchanged"
-        said.append(provenance)
-        return "confirmed"
+        recorded: Any = now if node.recorded is NOT_GIVEN else node.recorded
+        provenance = (node.source, recorded, node.trust)
+        has = dict(found.own_properties)
+        new = {name: value for name, value in node.own_properties.items() if name not in has}
+        other = {
+            name: value
+            for name, value in node.own_properties.items()
+            if name in has and json.dumps(value, sort_keys=True) != json.dumps(has[name], sort_keys=True)
+        }
+        answer = "unchanged"
+        if other:
+            remark = (*provenance, json.dumps(other, sort_keys=True))
+            if remark not in said:
+                said.append(remark)
+                answer = "confirmed"
+        elif provenance not in [*(each[:3] for each in said), (found.source, found.recorded, found.trust)]:
+            said.append(provenance)
+            answer = "confirmed"
+        if not new:
+            return answer
+        fields = dict(has.get(FIELD_PROVENANCE, {}))
+        for name in new:
+            fields[name] = {
+                "source": node.source,
+                "recorded_at": None if recorded is None else format_instant(recorded),
+                "trust": node.trust,
+            }
+        return self.update(found, attrs.evolve(found, properties={**has, **new, FIELD_PROVENANCE: fields}), now)
 
     def correct(self, operation: Correct, now: int) -> str:
         """Take the newest word for the label and for each field."""

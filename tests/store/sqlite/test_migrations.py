@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from promptkeel.errors import NewerSchemaError, NotAStoreError, StoreDamagedError
-from promptkeel.scope import DEPLOYMENT
+from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.store.sqlite_schema import APPLICATION_ID, STEPS, migrate
 
 
@@ -41,6 +41,23 @@ def test_an_older_file_is_brought_up_to_date_with_what_it_holds(path: Path, open
     engine = open_engine()
     assert [node.id for node in engine.query_nodes(DEPLOYMENT, None, None)] == ["n1"]
     assert engine.receipts(DEPLOYMENT) == []
+
+
+def test_testimonies_of_an_older_file_belong_to_the_node_that_they_were_given_about(path: Path, open_engine) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("application_id", APPLICATION_ID)
+    migrate(connection, "here", STEPS[:4])
+    insert = "INSERT INTO nodes(scope, label, id, created_at) VALUES (?, 'SOUL:x', 'n1', ?)"
+    testify = "INSERT INTO testimonies(root, id, number, kind, source, at) VALUES ('org:a', 'n1', ?, 'confirmed', ?, ?)"
+    connection.execute(insert, ("org:a/user:x", 10))
+    connection.execute(testify, (1, "of x", 11))
+    connection.execute("DELETE FROM nodes")
+    connection.execute(insert, ("org:a/user:y", 20))
+    connection.execute(testify, (2, "of y", 21))
+    connection.execute(testify, (3, "of nobody", 5))
+    connection.close()
+    found = open_engine().history(TenantScope.parse("org:a/user:y"), "n1")
+    assert [(said.source, said.scope) for said in found.testimonies] == [("of y", "org:a/user:y")]
 
 
 def test_a_step_that_fails_leaves_the_version_before_it(path: Path) -> None:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from promptkeel.errors import StoreDamagedError
 from promptkeel.instants import system_clock
+from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Heads, LaneRequest
+from promptkeel.store.operations import Remember
 from promptkeel.store.sqlite import SqliteEngine
 from store.stock_client import StockClient
 
@@ -352,3 +354,22 @@ def test_any_edits_leave_every_past_lane_and_every_difference_right(
         finally:
             raw.close()
             engine.close()
+
+
+def test_what_was_said_of_a_node_is_not_shown_to_whoever_has_its_id_next(
+    engine: SqliteEngine, raw: StockClient
+) -> None:
+    def remember(scope: TenantScope, source: str) -> str:
+        (outcome,) = engine.apply([Remember(MemoryNode(id="n1", scope=scope, label="SOUL:x", source=source))])
+        return outcome.kind
+
+    for source in ("ada", "ada's doctor"):
+        remember(ADA, source)
+    assert [said.source for said in engine.history(ADA, "n1").testimonies] == ["ada's doctor"]
+    raw.execute("DELETE FROM nodes")
+    remember(BOB, "bob")
+    assert engine.history(BOB, "n1").testimonies == ()
+    assert remember(BOB, "ada's doctor") == "confirmed", "nobody has said so of this one"
+    assert [said.scope for said in engine.history(BOB, "n1").testimonies] == [BOB.path]
+    raw.execute("UPDATE nodes SET scope = ?", (ADA.path,))
+    assert [said.scope for said in engine.history(ADA, "n1").testimonies] == [ADA.path]
