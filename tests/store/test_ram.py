@@ -65,7 +65,7 @@ def test_a_log_holds_at_least_one_change(open_backend: Callable[..., Engine]) ->
         open_backend(log_limit=0)
 
 
-@pytest.mark.parametrize("url", ["", "ram", "ram://", "RAM:", "postgresql://host/db", "memory.db", "sqlite:", None, 7])
+@pytest.mark.parametrize("url", ["", "ram", "ram://", "RAM:", "mysql://host/db", "memory.db", "sqlite:", None, 7])
 def test_an_address_that_names_no_store_is_refused(url: Any) -> None:
     with pytest.raises(NotAStoreError):
         open_engine(url)
