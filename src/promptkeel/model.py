@@ -367,7 +367,7 @@ def _check_revision_text(_: Any, attribute: attrs.Attribute[Any], value: object)
 def _check_facts(_: Any, __: Any, facts: object) -> None:
     if facts is None:
         return
-    if not isinstance(facts, tuple) or not all(type(fact) is BlockFact for fact in facts):
+    if not isinstance(facts, tuple) or set(map(type, facts)) - {BlockFact}:
         raise TypeError("facts must be a tuple of BlockFact, or None for a block that is not learned")
 
 
