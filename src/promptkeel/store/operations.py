@@ -319,8 +319,7 @@ def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome
         case Retract():
             return _retract(transaction, operation, now)
         case Erase():
-            node = own_node(transaction, operation.scope, operation.node_id)
-            return Outcome("erased", receipt=transaction.erase(node, now))
+            return Outcome("erased", receipt=transaction.erase(_erasable(transaction, operation), now))
         case Link():
             return _link(transaction, operation.edge, now)
         case Unlink():
@@ -546,6 +545,20 @@ def _with_state(transaction: Transaction, current: MemoryNode, state: State, now
     node = attrs.evolve(current, state=state, updated_at=now)
     transaction.update(node, current)
     return node
+
+
+def _erasable(transaction: Transaction, operation: Erase) -> MemoryNode:
+    """The node; or its last version, where raw SQL has deleted it and left its text in history."""
+    scope, node_id = operation.scope, operation.node_id
+    try:
+        return own_node(transaction, scope, node_id)
+    except NodeNotFoundError:
+        if transaction.find(scope.root, node_id) is not None:
+            raise
+        left = [each for each in transaction.every_version(scope) if (each.scope, each.id) == (scope, node_id)]
+        if not left:
+            raise
+        return left[-1]
 
 
 def visible_node(finder: Finder, scope: TenantScope, node_id: str) -> MemoryNode:

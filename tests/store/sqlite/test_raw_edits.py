@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptkeel.errors import StoreDamagedError
+from promptkeel.errors import NodeErasedError, NodeNotFoundError, StoreDamagedError
 from promptkeel.instants import system_clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Heads, LaneRequest
-from promptkeel.store.operations import Remember
+from promptkeel.store.operations import Erase, Remember
 from promptkeel.store.sqlite import SqliteEngine
 from store.stock_client import StockClient
 
@@ -373,3 +373,34 @@ def test_what_was_said_of_a_node_is_not_shown_to_whoever_has_its_id_next(
     assert [said.scope for said in engine.history(BOB, "n1").testimonies] == [BOB.path]
     raw.execute("UPDATE nodes SET scope = ?", (ADA.path,))
     assert [said.scope for said in engine.history(ADA, "n1").testimonies] == [ADA.path]
+
+
+def test_a_node_that_raw_sql_has_deleted_is_erased_by_its_id_as_long_as_history_holds_it(
+    engine: SqliteEngine, raw: StockClient, path: Path
+) -> None:
+    insert(raw, label="SOUL:a secret that stays behind")
+    raw.execute("UPDATE nodes SET label = 'SOUL:another secret'")
+    raw.execute("DELETE FROM nodes")
+    for scope in (BOB, ZOE, TenantScope.parse("org:acme")):
+        with pytest.raises(NodeNotFoundError):
+            engine.apply([Erase(scope, "n1")])
+    (outcome,) = engine.apply([Erase(ADA, "n1")])
+    assert outcome.receipt is not None
+    assert (outcome.receipt.node_id, outcome.receipt.scope, outcome.receipt.versions) == ("n1", ADA.path, 2)
+    assert raw.execute("SELECT * FROM versions").fetchall() == []
+    assert (
+        raw.execute("SELECT label_before, label_after FROM changes WHERE id = 'n1'").fetchall().count((None, None)) == 3
+    )
+    with pytest.raises(NodeErasedError):
+        engine.apply([Erase(ADA, "n1")])
+
+
+def test_what_is_left_of_a_node_is_not_erased_with_the_node_that_has_its_id_now(
+    engine: SqliteEngine, raw: StockClient
+) -> None:
+    insert(raw)
+    raw.execute("DELETE FROM nodes")
+    insert(raw, scope=BOB.path)
+    with pytest.raises(NodeNotFoundError):
+        engine.apply([Erase(ADA, "n1")])
+    assert engine.get(BOB, "n1").label == "SOUL:likes tea"
