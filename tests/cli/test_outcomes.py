@@ -135,6 +135,13 @@ def test_an_address_of_no_kind_of_store_is_no_file_name(at, folder, name):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["/", ".", "sqlite:///a%00b", f"{'x' * 300}.db"])
+def test_what_can_be_no_file_is_one_line(at, name):
+    for command in (("facts",), ("remember", "--label", "SOUL:a")):
+        found = at(*command, "--store", name)
+        assert (found.code, found.err.count("\n")) == (1, 1)
+
+
 def test_a_file_whose_name_has_a_colon_is_named_with_its_folder(at, folder):
     assert at("remember", "--label", "SOUL:a", "--store", "./notes:x.db").code == 0
     assert (folder / "notes:x.db").exists()

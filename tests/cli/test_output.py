@@ -61,6 +61,12 @@ def test_a_closed_error_stream_costs_no_command(folder):
     assert (code, json.loads(out)["inserted"]) == (3, 1)
 
 
+@pytest.mark.parametrize("command", ["import -", "remember - --block FOCUS", "erase n1"])
+def test_a_closed_input_is_one_line(command):
+    code, _, error = shell(f"promptkeel {command} --scope {SCOPE} <&-")
+    assert (code, error.count("\n")) == (2, 1), error
+
+
 def test_a_reader_of_the_demo_that_has_seen_enough_is_no_failure():
     code, out, error = shell("set -o pipefail; promptkeel demo | true")
     assert (code, out, error) == (141, "", "")

@@ -143,17 +143,18 @@ def missing_file(url: str) -> Path | None:
     """The file that a store's address names, where there is none or an empty one; else None.
 
     Raises:
+        NotAStoreError: it can be no file.
         StoreUnavailableError: nobody can say whether there is one.
     """
     if not url.startswith(_FILE_URL):
         return None
     path = Path(unquote(url[len(_FILE_URL) :]))
+    if not path.name or "\0" in path.name:
+        raise NotAStoreError(f"{str(path)!r} is no file; name a database file")
     try:
         return None if path.stat().st_size else path
     except (FileNotFoundError, NotADirectoryError):
         return path
-    except UnicodeEncodeError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise StoreUnavailableError(f"cannot look at {path}: {reason}; let this user into its folder") from error
+    except OSError as error:
+        hint = "let this user into its folder" if isinstance(error, PermissionError) else "name another file"
+        raise StoreUnavailableError(f"cannot look at {path}: {error.strerror or error}; {hint}") from error

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +18,7 @@ import click
 from promptkeel.cli.declarations import missing_file
 from promptkeel.cli.display import Column, ProgressBar, counted, put_bytes, put_document, put_notice, put_table
 from promptkeel.cli.failures import OK, REJECTED
-from promptkeel.cli.options import FilePath, Session, scope_option, session_options
+from promptkeel.cli.options import FilePath, Session, scope_option, session_options, standard_input
 from promptkeel.errors import ExchangeError
 from promptkeel.exchange import (
     ImportReport,
@@ -155,7 +154,7 @@ def _opened(file: str) -> Iterator[tuple[BinaryIO, int]]:
                 yield stream, os.fstat(stream.fileno()).st_size
             return
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spooled:
-            shutil.copyfileobj(sys.stdin.buffer, spooled)
+            shutil.copyfileobj(standard_input(), spooled)
             size = spooled.tell()
             spooled.seek(0)
             yield spooled, size  # type: ignore[misc]  # typeshed spells its buffer methods otherwise

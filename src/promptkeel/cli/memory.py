@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,14 @@ import click
 from promptkeel.cli.declarations import describe_lanes, unseen
 from promptkeel.cli.display import node_document, put_document, put_line, put_notice
 from promptkeel.cli.failures import EXIT_CODES
-from promptkeel.cli.options import Session, provenance_options, read_property, scope_option, session_options
+from promptkeel.cli.options import (
+    Session,
+    provenance_options,
+    read_property,
+    scope_option,
+    session_options,
+    standard_input,
+)
 from promptkeel.model import MemoryNode, Trust
 from promptkeel.scope import TenantScope
 from promptkeel.steps import drive_blocking
@@ -37,13 +43,10 @@ def _put_node(
 
 def _read_text() -> str:
     """Standard input as one text, without its last line break."""
-    context = click.get_current_context()
-    if sys.stdin is None:
-        raise click.UsageError("standard input is closed", context)
     try:
-        text = sys.stdin.buffer.read().decode()
+        text = standard_input().read().decode()
     except UnicodeDecodeError:
-        raise click.UsageError("standard input is not UTF-8 text", context) from None
+        raise click.UsageError("standard input is not UTF-8 text", click.get_current_context()) from None
     return text.removesuffix("\n").removesuffix("\r")
 
 

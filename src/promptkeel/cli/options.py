@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, BinaryIO, TypeVar, final
 
 import attrs
 import click
@@ -91,6 +92,19 @@ class FilePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as this process names it to the system."""
         return super().convert(encoded(value), param, ctx)
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes.
+
+    Raises:
+        click.UsageError: it is closed.
+    """
+    if sys.stdin is None:
+        raise click.UsageError(
+            "standard input is closed; name a file or send it something", click.get_current_context()
+        )
+    return sys.stdin.buffer
 
 
 def read_scope(value: str | TenantScope) -> TenantScope:
