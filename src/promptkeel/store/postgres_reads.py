@@ -43,6 +43,7 @@ from promptkeel.store.history import (
     row_order,
     tells_difference,
     touches,
+    visible_testimonies,
 )
 from promptkeel.store.operations import visible_node
 from promptkeel.store.postgres_connections import Connection
@@ -98,7 +99,8 @@ SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> AND <HI
     "erased at": "SELECT DISTINCT scope FROM {S}.erasures WHERE <IDENTITY>",
     "versions": "SELECT <NODE> FROM {S}.versions WHERE <IDENTITY> ORDER BY number",
     "testimonies": """
-SELECT kind, source, recorded_at, trust, at, properties::text FROM {S}.testimonies WHERE <IDENTITY> ORDER BY number""",
+SELECT kind, source, recorded_at, trust, at, properties::text, scope FROM {S}.testimonies
+WHERE <IDENTITY> ORDER BY number""",
     "changed ids": "SELECT DISTINCT id FROM {S}.changes WHERE <OWN> AND seq > %(seq)s",
     "past": """
 SELECT <NODE> FROM {S}.versions JOIN (
@@ -249,8 +251,8 @@ class Rows:
         """The testimonies kept with a node, oldest first."""
         rows = self.fetch("testimonies", root=node.scope.root, id=node.id)
         return tuple(
-            Testimony(kind, source, recorded, trust, at, json.loads(properties))
-            for kind, source, recorded, trust, at, properties in rows
+            Testimony(kind, source, recorded, trust, at, json.loads(properties), path)
+            for kind, source, recorded, trust, at, properties, path in rows
         )
 
     def history(self, scope: TenantScope, node_id: str) -> History:
@@ -258,7 +260,7 @@ class Rows:
         node = visible_node(self, scope, node_id)
         # Raw SQL may have moved the node here from a scope that is not visible.
         versions = (version for version in self.versions(node) if scope.sees(version.scope))
-        return History(tuple(versions), self.testimonies(node))
+        return History(tuple(versions), visible_testimonies(scope, self.testimonies(node)))
 
     def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
         """Every kept version of a node, oldest first; the last is the node as it is now."""

@@ -338,6 +338,7 @@ CREATE TABLE {S}.testimonies(
   trust text,
   at bigint NOT NULL,
   properties json NOT NULL DEFAULT '{}',
+  scope <TEXT>,
   PRIMARY KEY (root, id, number)
 ) PARTITION BY HASH (root);
 

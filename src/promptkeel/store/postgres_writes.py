@@ -43,10 +43,10 @@ WRITES: Final = {
     "insert": "INSERT INTO {S}.nodes(<COLUMNS>) VALUES (<VALUES>)",
     "update": "UPDATE {S}.nodes SET (<COLUMNS>) = ROW(<VALUES>) WHERE root = %(old_root)s AND id = %(old_id)s",
     "testify": """
-INSERT INTO {S}.testimonies(root, id, number, kind, source, recorded_at, trust, at, properties)
+INSERT INTO {S}.testimonies(root, id, number, kind, source, recorded_at, trust, at, properties, scope)
 SELECT %(root)s, %(id)s, (
   SELECT coalesce(max(number), 0) + 1 FROM {S}.testimonies WHERE <IDENTITY>
-), %(kind)s, %(source)s, %(recorded)s, %(trust)s, %(at)s, %(properties)s""",
+), %(kind)s, %(source)s, %(recorded)s, %(trust)s, %(at)s, %(properties)s, %(scope)s""",
     "delete": "DELETE FROM {S}.nodes WHERE <IDENTITY>",
     # A first change that closed a version is not the one that made the node: that one was trimmed.
     "made": """
@@ -214,6 +214,7 @@ class PostgresTransaction:
             trust=testimony.trust,
             at=testimony.at,
             properties=dump_json(testimony.properties),
+            scope=testimony.scope,
         )
 
     def erase(self, node: MemoryNode, at: int) -> Receipt:
