@@ -38,7 +38,7 @@ def test_an_equal_memory_is_confirmed_and_not_doubled(store: Any, clock: Steppin
     assert list(store.query_nodes(ADA)) == [first]
     assert store.heads(ADA) == heads
     (testimony,) = store.history(ADA, "n1").testimonies
-    assert attrs.astuple(testimony) == ("confirmed", "import", 9, None, at, {})
+    assert attrs.astuple(testimony) == ("confirmed", "import", 9, None, at, {}, ADA.path)
 
 
 def test_a_confirmation_without_a_time_was_said_now(store: Any, clock: SteppingClock) -> None:
