@@ -71,9 +71,15 @@ def test_a_correction_of_what_is_retracted_says_that_it_stays_so(at):
 @pytest.mark.usefixtures("tea")
 def test_properties_of_a_known_statement_that_were_not_taken_are_named(at, remembered):
     remembered("is a person", "--id", "n2", "--set", "role=CTO")
-    document = at("remember", "is a person", "--block", "USER_PROFILE", "--set", "role=CEO", "--json").document
-    assert document["not_taken"] == {"role": "CEO"}
-    assert "promptkeel correct n2" in document["warnings"][0]
+    again = ("remember", "is a person", "--block", "USER_PROFILE", "--set", "role=CEO", "--set", "name=Ada")
+    document = at(*again, "--json").document
+    assert (document["action"], document["not_taken"]) == ("updated", {"role": "CEO"})
+    assert {"role": "CTO", "name": "Ada"}.items() <= document["node"]["properties"].items()
+    assert document["warnings"] == [
+        "the statement was there; it has name now",
+        "not taken: role; other values stand, 'promptkeel correct n2' changes them",
+    ]
+    assert at(*again).err == f"promptkeel: {document['warnings'][1]}\n"
 
 
 def test_what_no_block_will_show_is_kept_with_a_warning(at):

@@ -19,7 +19,7 @@ from promptkeel.upkeep.receipts import erasure_document, receipt_document
 
 _COUNTS: Final = ("versions", "edges", "testimonies")
 
-_HELP: Final = """Remove memory for good, with its history. Asks first, on a terminal.
+_HELP: Final = """Remove memory for good, with its history. Asks first; without a terminal to ask at, it needs --yes.
 
 \b
 ID                    one node of the scope

@@ -107,9 +107,12 @@ def remember(
     held = node.own_properties
     not_taken = {name: value for name, value in given.items() if name not in held or held[name] != value}
     warnings = unseen(session.lanes, node.label, set(given) - set(not_taken))
+    taken = [name for name in given if name not in not_taken]
+    if outcome.kind == "updated":
+        warnings.append(f"the statement was there; it has {', '.join(taken)} now")
     if not_taken:
         warnings.append(
-            f"not taken: {', '.join(not_taken)}; the statement is there, 'promptkeel correct {node.id}' changes it"
+            f"not taken: {', '.join(not_taken)}; other values stand, 'promptkeel correct {node.id}' changes them"
         )
     _put_node(session, outcome.kind, node, not_taken=not_taken, warnings=warnings)
 
