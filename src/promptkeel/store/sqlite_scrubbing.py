@@ -50,37 +50,54 @@ _MOST_COMPARED: Final = 1 << 31
 @final
 @attrs.frozen
 class Erased:
-    """An erased node's identity, and the texts whose bytes must be gone."""
+    """An erased node's identity, and the texts whose bytes must be gone.
+
+    Attributes:
+        is_legible: whether every text could be read; what raw SQL has left unreadable cannot be looked for.
+    """
 
     root: str
     node_id: str
     texts: frozenset[str]
     joined: tuple[bytes, ...]
+    is_legible: bool = True
 
     @classmethod
     def of(cls, connection: apsw.Connection, node: MemoryNode) -> Self:
         """Everything said in a node that is about to be erased, in its old versions, testimonies and edges."""
         key = (node.scope.root, node.id)
-        texts = set(_texts_of(node.label, node.source, dict(node.own_properties)))
+        said = set(_texts_of(node.label, node.source, dict(node.own_properties)))
         joined = {_joined(node.scope.path, node.label, node.id), _joined(node.id, node.scope.path, node.label)}
-        for label, source, properties in connection.execute(
-            "SELECT label, source, properties FROM versions WHERE root = ? AND id = ?", key
-        ):
-            texts.update(_texts_of(label, source, json.loads(properties)))
-            joined.add(_joined(label, node.id))
-        for source, properties in connection.execute(
-            "SELECT source, properties FROM testimonies WHERE root = ? AND id = ?", key
-        ):
-            texts.update(_texts_of(None, source, json.loads(properties)))
-        for (properties,) in connection.execute(
-            "SELECT properties FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2
-        ):
-            texts.update(_texts_of(None, None, json.loads(properties)))
-        return cls(*key, frozenset(texts), tuple(sorted(joined)))
+        try:
+            for texts, label in _kept_of(connection, key):
+                said.update(texts)
+                if label is not None:
+                    joined.add(_joined(label, node.id))
+            for text in said:
+                text.encode()
+        except ValueError:
+            return cls(*key, frozenset(), (), is_legible=False)
+        return cls(*key, frozenset(said), tuple(sorted(joined)))
 
     def with_texts(self, texts: Iterable[str]) -> Self:
         """The same, and more texts that were said there."""
         return attrs.evolve(self, texts=self.texts.union(texts))
+
+
+def _kept_of(connection: apsw.Connection, key: tuple[str, str]) -> Iterator[tuple[Iterable[str], str | None]]:
+    """The texts that are kept beside a node, with the label where they are an old version."""
+    for label, source, properties in connection.execute(
+        "SELECT label, source, properties FROM versions WHERE root = ? AND id = ?", key
+    ):
+        yield _texts_of(label, source, json.loads(properties)), label
+    for source, properties in connection.execute(
+        "SELECT source, properties FROM testimonies WHERE root = ? AND id = ?", key
+    ):
+        yield _texts_of(None, source, json.loads(properties)), None
+    for (properties,) in connection.execute(
+        "SELECT properties FROM edges WHERE (root = ? AND start = ?) OR (end_root = ? AND end = ?)", key * 2
+    ):
+        yield _texts_of(None, None, json.loads(properties)), None
 
 
 def _joined(*parts: str) -> bytes:
@@ -124,7 +141,11 @@ def note_copies(connection: apsw.Connection, erased: Sequence[Erased]) -> None:
     wanted = {text for each in erased for text in each.texts if len(text.encode()) >= _SHORTEST_COPY}
     held = {table: _texts_in(connection, table, wanted) for table in tables}
     for each in erased:
-        copied = [table for table, texts in held.items() if texts is None or not texts.isdisjoint(each.texts)]
+        copied = [
+            table
+            for table, texts in held.items()
+            if texts is None or not each.is_legible or not texts.isdisjoint(each.texts)
+        ]
         connection.execute(_COPIED, (each.root, each.node_id, json.dumps(copied)))
 
 
@@ -216,7 +237,9 @@ def _note(connection: apsw.Connection, keys: Sequence[_Receipt]) -> None:
 
 
 def _may_be_left(connection: apsw.Connection, erased: Sequence[Erased]) -> bool:
-    """Whether a text was found; also where there is too much to look through."""
+    """Whether a text was found; also where there is too much to look through, or nobody knows what to look for."""
+    if not all(each.is_legible for each in erased):
+        return True
     size: int = connection.pragma("page_count") * connection.pragma("page_size")
     texts = {text for each in erased for text in each.texts if len(text.encode()) >= _SHORTEST}
     needles = {piece for each in erased for piece in each.joined}

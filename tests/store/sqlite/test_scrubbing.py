@@ -76,3 +76,24 @@ def test_a_dry_run_scrubs_nothing(engine: SqliteEngine) -> None:
     assert outcome.receipt.state == "unreadable"
     assert engine.get(ADA, "kept").label == "SOUL:keeps a parrot"
     assert engine.receipts(ADA) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE nodes SET source = CAST(x'ff' AS TEXT)",
+        """UPDATE nodes SET properties = '{"a":"\\ud800"}'""",
+    ],
+)
+def test_a_node_with_an_unreadable_past_is_erased_and_settled_later(
+    engine: SqliteEngine, raw: StockClient, path: Path, damage: str
+) -> None:
+    engine.apply([Put(node("gone", "SOUL:keeps a parrot"))])
+    raw.execute(damage)
+    raw.execute("UPDATE nodes SET source = NULL, properties = '{}'")
+    (outcome,) = engine.apply([Erase(ADA, "gone")])
+    assert outcome.receipt is not None
+    assert outcome.receipt.state == "unreadable", "nobody knows what to look for"
+    engine.settle_receipts()
+    assert [receipt.state for receipt in engine.receipts(ADA)] == ["scrubbed"]
+    assert b"parrot" not in stored_bytes(path)
