@@ -455,8 +455,9 @@ class Connections:
 
 
 def _put_back(connections: list[apsw.Connection]) -> bool:
-    """Whether all that is in the log which these connections have open is in the file now."""
+    """Whether all that is in the log which these connections have open is in the file now; they are closed next."""
     try:
+        connections[0].set_busy_timeout(0)
         connections[0].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (IndexError, apsw.Error):
         return False

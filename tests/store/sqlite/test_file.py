@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,28 @@ def test_what_replaces_a_file_is_not_overwritten_by_the_log_of_the_file_before_i
         assert len(ids(again)) == count
         assert again.audit().is_healthy
         again.close()
+
+
+def test_a_snapshot_of_the_file_before_goes_on_and_keeps_its_log_out_of_the_new_one(
+    looking, engine: SqliteEngine, path: Path, tmp_path: Path
+) -> None:
+    put(engine)
+    snapshot = engine.open_snapshot()
+    for number in range(60):
+        put(engine, f"later {number}")
+    other_path = tmp_path / "other.db"
+    other = SqliteEngine(f"sqlite:///{other_path}", clock=system_clock)
+    put(other, "n2")
+    other.close()
+    other_path.replace(path)
+    started = time.monotonic()
+    assert ids(engine) == ["n2"]
+    assert time.monotonic() - started < 4, "nobody waits for the snapshot"
+    assert [node.id for node in snapshot.query_nodes(ADA, None, None)] == ["n1"]
+    put(engine, "n3")
+    snapshot.close()
+    assert ids(engine) == ["n2", "n3"]
+    assert engine.audit().is_healthy
 
 
 def test_a_connection_made_before_anybody_looks_does_not_open_the_file_that_is_new(
