@@ -316,7 +316,7 @@ def test_what_is_kept_stays_under_its_bounds_and_evicted_scopes_answer_the_same(
         for _ in range(2):
             for scope, text in zip(scopes, texts, strict=True):
                 assert builder.build(scope).text == text
-                rendered, kept = resolver.core._rendered, resolver.core._kept
+                rendered, kept = resolver.core._rendering._texts, resolver.core._kept
                 held = sum(sys.getsizeof(rendered.get(key).text) for key in rendered)
                 assert held == rendered.weight <= cache_bytes
                 assert kept.weight <= cache_facts
