@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from promptkeel.model import FIELD_PROVENANCE, MemoryNode
 from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
-from promptkeel.store.operations import Correct, Outcome, Remember, extended_by
+from promptkeel.store.decisions import extended_by
+from promptkeel.store.operations import Correct, Outcome, Remember
 from store.examples import ADA, node
 
 PROVENANCE = {"source": "crm", "recorded_at": "2026-03-01T00:00:00Z", "trust": "user"}

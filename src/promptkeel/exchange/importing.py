@@ -27,8 +27,9 @@ from promptkeel.exchange.reading import Line, LineReader, hash_of_prefix
 from promptkeel.exchange.taking import MissingEndError, take
 from promptkeel.steps import Call, Steps
 from promptkeel.store.base import Engine
+from promptkeel.store.decisions import perform
 from promptkeel.store.facade import StoreCore
-from promptkeel.store.operations import Decide, Mark, Transaction, perform
+from promptkeel.store.operations import Decide, Mark, Transaction
 
 _EVERY: Final = 500
 """Progress is told after as many lines."""

@@ -13,7 +13,8 @@ import attrs
 from promptkeel.errors import CycleError, ExchangeError, NodeErasedError, NodeNotFoundError, ReadOnlyNodeError
 from promptkeel.exchange.entries import Connection, Entry, Statement
 from promptkeel.model import NOT_GIVEN, MemoryNode
-from promptkeel.store.operations import Kind, Link, Operation, Put, Remember, Transaction, perform
+from promptkeel.store.decisions import perform
+from promptkeel.store.operations import Kind, Link, Operation, Put, Remember, Transaction
 
 Plan = tuple[Kind, Operation | None]
 

@@ -33,7 +33,8 @@ from promptkeel.store.base import (
     Receipt,
     Stored,
 )
-from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.decisions import perform, visible_node
+from promptkeel.store.operations import Operation, Outcome
 from promptkeel.store.postgres_connections import Address, Connection, Connections
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, statements
 from promptkeel.store.postgres_schema import migrate, schema_sql

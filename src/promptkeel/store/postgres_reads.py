@@ -35,6 +35,7 @@ from promptkeel.store.base import (
     Stored,
     Testimony,
 )
+from promptkeel.store.decisions import visible_node
 from promptkeel.store.history import (
     check_chain,
     check_known,
@@ -45,7 +46,6 @@ from promptkeel.store.history import (
     touches,
     visible_testimonies,
 )
-from promptkeel.store.operations import visible_node
 from promptkeel.store.postgres_connections import Connection
 from promptkeel.store.postgres_schema import INDEXED, quoted
 from promptkeel.store.prefix import prefix_bounds

@@ -1,4 +1,4 @@
-"""What a write transaction of a PostgreSQL store can do: the primitives that ``store.operations`` decides with.
+"""What a write transaction of a PostgreSQL store can do: the primitives that ``store.decisions`` decides with.
 
 Triggers keep heads, log and versions; nothing here does. An erasure is the exception: it deletes what they kept and
 takes the labels out of the log; the trigger at the commit then raises the floor.
@@ -20,7 +20,8 @@ from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
-from promptkeel.store.operations import LINEAGE, Decide, Link, Remember, visible_node
+from promptkeel.store.decisions import visible_node
+from promptkeel.store.operations import LINEAGE, Decide, Link, Remember
 from promptkeel.store.postgres_connections import Connection
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, subtree
 from promptkeel.store.rows import edge_of, node_of, root_of_path

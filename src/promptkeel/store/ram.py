@@ -1,6 +1,6 @@
 """The store in memory: a networkx graph under one lock, and the reference for what every store promises.
 
-What a write means is ``store.operations``; what heads and the log mean is ``store.history``. A transaction is hidden by
+What a write means is ``store.decisions``; what heads and the log mean is ``store.history``. A transaction is hidden by
 the lock until it is done, from short reads too. A snapshot keeps what it saw, as on SQLite: it holds the shelves as
 they are, and a write to a shelf that a snapshot holds works on a copy. What is erased while a snapshot is open goes
 when that snapshot is closed.
@@ -38,6 +38,7 @@ from promptkeel.store.base import (
     Receipt,
     Stored,
 )
+from promptkeel.store.decisions import perform, visible_node
 from promptkeel.store.history import (
     check_chain,
     check_known,
@@ -48,7 +49,7 @@ from promptkeel.store.history import (
     touches,
     visible_testimonies,
 )
-from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.operations import Operation, Outcome
 from promptkeel.store.ram_audit import audit
 from promptkeel.store.ram_state import EdgeKey, Erasure, RamState, Shelves, heads_of, key_of, lane_of, root_of
 from promptkeel.store.ram_transaction import RamTransaction

@@ -12,8 +12,8 @@ import attrs
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Head, NodeKey, Receipt, Testimony
+from promptkeel.store.decisions import visible_node
 from promptkeel.store.history import logged_label
-from promptkeel.store.operations import visible_node
 from promptkeel.store.ram_state import EdgeKey, Entry, Erasure, RamState, Record, Shelf, Version, root_of
 
 

@@ -38,7 +38,8 @@ from promptkeel.store.base import (
     Receipt,
     Stored,
 )
-from promptkeel.store.operations import Operation, Outcome, perform, visible_node
+from promptkeel.store.decisions import perform, visible_node
+from promptkeel.store.operations import Operation, Outcome
 from promptkeel.store.sqlite_audit import audit
 from promptkeel.store.sqlite_backup import copy_pages, take_pages
 from promptkeel.store.sqlite_connections import Connections, Loan

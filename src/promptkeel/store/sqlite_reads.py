@@ -36,6 +36,7 @@ from promptkeel.store.base import (
     Stored,
     Testimony,
 )
+from promptkeel.store.decisions import visible_node
 from promptkeel.store.history import (
     check_chain,
     check_known,
@@ -46,7 +47,6 @@ from promptkeel.store.history import (
     touches,
     visible_testimonies,
 )
-from promptkeel.store.operations import visible_node
 from promptkeel.store.prefix import prefix_bounds
 
 SHORT_LOG: Final = 2000

@@ -1,4 +1,4 @@
-"""What a write transaction of a SQLite store can do: the primitives that ``store.operations`` decides with.
+"""What a write transaction of a SQLite store can do: the primitives that ``store.decisions`` decides with.
 
 Triggers keep heads, log and versions; nothing here does. An erasure is the exception: it deletes what they kept, and
 raises the floor of the log, whose labels it takes out.
@@ -15,7 +15,7 @@ import apsw
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.properties import dump_json
 from promptkeel.store.base import NodeKey, Receipt, Testimony
-from promptkeel.store.operations import visible_node
+from promptkeel.store.decisions import visible_node
 from promptkeel.store.sqlite_reads import Rows, edge_of, fetch, root_of_path
 from promptkeel.store.sqlite_schema import root_of
 from promptkeel.store.sqlite_scrubbing import NEWEST_RECEIPT, Erased, note_copies, scrub_statistics
