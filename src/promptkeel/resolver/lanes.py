@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any, Final, final
 
 from promptkeel.blocks.spec import PromptBlockSpec
@@ -30,7 +31,7 @@ from promptkeel.resolver.states import (
 from promptkeel.resolver.values import Counters, ResolvedBlock, failed
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
-from promptkeel.store.base import CatchUp, Engine, LaneRequest, LaneUpdate
+from promptkeel.store.base import CatchUp, Engine, Heads, LaneRequest, LaneUpdate
 
 
 class _Unprobed:
@@ -75,41 +76,53 @@ class LaneReader:
         self._counters.probes += 1
         return self._engine.probe()
 
-    def read(self, scope: TenantScope, before: KeptLanes | None, token: object) -> Steps[KeptLanes]:
+    def read(self, scope: TenantScope, present: Callable[[], KeptLanes | None], token: object) -> Steps[KeptLanes]:
         """The scope's lanes now.
 
         Args:
             scope: who asks.
-            before: what is kept of them.
+            present: answers what is kept of them at present.
             token: what ``probe`` answered in this call; ``UNPROBED`` to have it asked.
 
         Raises:
             BlockResolutionError: the store could not be read.
         """
         try:
-            return (yield from self._read(scope, before, self.probe() if token is UNPROBED else token))
+            if not self._engine.is_local:
+                return (yield from self._read_remote(scope, present))
+            return (yield from self._read_local(scope, present(), self.probe() if token is UNPROBED else token))
         except OSError as error:
             raise failed(self._specs[0], scope, error) from error
 
-    def _read(self, scope: TenantScope, before: KeptLanes | None, token: object) -> Steps[KeptLanes]:
-        engine = self._engine
+    def _read_local(self, scope: TenantScope, before: KeptLanes | None, token: object) -> Steps[KeptLanes]:
         ticket = next(self._tickets)
         state = after_probe(before, token, self._prefixes)
         if isinstance(state, Fresh):
             return state.kept
         self._counters.head_reads += 1
-        if isinstance(state, Moved) and engine.is_local:
+        if isinstance(state, Moved):
             # One short read tells both whether heads have moved and, mostly, that no lane was touched.
-            update = engine.tail(scope, requests_since(state.kept, self._prefixes))
+            update = self._engine.tail(scope, requests_since(state.kept, self._prefixes))
             if update is not None:
                 return (yield from self._settle(scope, state.kept, update, ticket, token))
-        heads = engine.heads(scope) if engine.is_local else (yield Call(engine.heads, scope))
-        if isinstance(state, Moved):
-            now = after_heads(state.kept, heads, self._prefixes, ticket=ticket, token=token)
-            if isinstance(now, Fresh):
-                return now.kept
-            requests = now.requests
+        return (yield from self._read_at(self._engine.heads(scope), scope, before, ticket, token))
+
+    def _read_remote(self, scope: TenantScope, present: Callable[[], KeptLanes | None]) -> Steps[KeptLanes]:
+        ticket = next(self._tickets)
+        self._counters.head_reads += 1
+        heads: Heads = yield Call(self._engine.heads, scope)
+        # Others may have read while this call waited for the heads.
+        return (yield from self._read_at(heads, scope, present(), ticket, UNPROBED))
+
+    def _read_at(
+        self, heads: Heads, scope: TenantScope, before: KeptLanes | None, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
+        if before is None:
+            requests = tuple(LaneRequest(prefix) for prefix in self._prefixes)
         else:
+            state = after_heads(before, heads, self._prefixes, ticket=ticket, token=token)
+            if isinstance(state, Fresh):
+                return state.kept
             requests = state.requests
         work = self._read_again(scope, before, requests, ticket, token)
         return (yield from self._flights.join((scope.path, heads), lambda: work))

@@ -132,9 +132,12 @@ class ResolverCore:
             return self._resolution(scope, blocks + self._authored_blocks(None, sources), None)
         lanes = _NO_LANES
         if self._lanes is not None:
-            kept = self._kept.get(scope.path)
-            lanes = yield from self._lanes.read(scope, None if kept is None else kept.lanes, seen.token)
+            lanes = yield from self._lanes.read(scope, lambda: self._kept_lanes(scope), seen.token)
         return self._compose(scope, lanes, sources)
+
+    def _kept_lanes(self, scope: TenantScope) -> KeptLanes | None:
+        kept = self._kept.get(scope.path)
+        return None if kept is None else kept.lanes
 
     def clear(self) -> None:
         """Forget everything that is kept."""
