@@ -230,7 +230,8 @@ class PastLane:
 
     Attributes:
         nodes: in lane order.
-        erased: the ids of nodes that have been erased since, at any label: their text is gone.
+        erased: the ids of nodes that were there, at any label, and have been erased at these scopes since: their text
+            is gone.
     """
 
     nodes: tuple[MemoryNode, ...]

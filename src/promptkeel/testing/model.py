@@ -121,7 +121,8 @@ class ModelStore:
         """``get``, or the error that a store raises."""
         node = self.get(scope, id_)
         if node is None:
-            raise (NodeErasedError if (scope.root, id_) in self.erased else NodeNotFoundError)(id_)
+            erased = (self.erased.get((root, id_)) for root in (scope.root, ""))
+            raise (NodeErasedError if any(path in scope.chain for path in erased) else NodeNotFoundError)(id_)
         return node
 
     def history(self, scope: TenantScope, id_: str) -> tuple[MemoryNode, ...]:
