@@ -112,7 +112,7 @@ def test_both_forms_of_a_method_are_described_by_what_they_answer():
     import typing
 
     import promptkeel as pk
-    from promptkeel import blocking, core
+    from promptkeel import blocking
     from promptkeel.core import KeelCore
 
     for form in (pk.Keel, blocking.Keel):
@@ -122,4 +122,6 @@ def test_both_forms_of_a_method_are_described_by_what_they_answer():
         assert form.remember.__doc__ == KeelCore.remember.__doc__
     assert inspect.iscoroutinefunction(pk.Keel.remember)
     assert not inspect.iscoroutinefunction(blocking.Keel.remember)
-    assert typing.get_type_hints(blocking.Keel.retract, vars(core))["return"] is pk.MemoryNode
+    for form in (pk.Keel, blocking.Keel):
+        hints = typing.get_type_hints(form.retract)
+        assert (hints["scope"], hints["return"]) == (pk.TenantScope, pk.MemoryNode)

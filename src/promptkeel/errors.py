@@ -60,7 +60,7 @@ class InvalidInputError(PromptkeelError, ValueError):
         super().__init__(": ".join(part for part in (where, field, reason) if part))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_input_error, (type(self), self.reason, self.field, self.where)
+        return _rebuild_input_error, (type(self), self.reason, self.field, self.where), vars(self)
 
 
 def _rebuild_input_error(
@@ -188,7 +188,7 @@ class BlockResolutionError(BlockError):
         super().__init__(f"block {block} at scope {scope or '(deployment)'}: {reason}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_block_error, (self.reason, self.block, self.scope)
+        return _rebuild_block_error, (self.reason, self.block, self.scope), vars(self)
 
 
 def _rebuild_block_error(reason: str, block: str, scope: str) -> BlockResolutionError:
@@ -211,4 +211,4 @@ class MissingExtraError(PromptkeelError, ImportError):
         super().__init__(f"this needs an optional part; install it with: pip install 'promptkeel[{extra}]'")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.extra,)
+        return type(self), (self.extra,), vars(self)

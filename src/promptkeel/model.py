@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, cast, final
 
 import attrs
 
@@ -76,6 +76,15 @@ def check_source(source: object, *, field: str = "source", where: str | None = N
     return None if source is None else trim(check_text(source, field=field, where=where))
 
 
+def _as_given(moment: Moment | int | _NotGiven | None) -> int | _NotGiven | None:
+    # Says which types a caller may give; they are read once the node can be named in an error.
+    return cast("int | _NotGiven | None", moment)
+
+
+def _as_stamped(moment: Moment | int | None) -> int | None:
+    return cast("int | None", moment)
+
+
 @final
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class MemoryNode:
@@ -104,10 +113,10 @@ class MemoryNode:
     label: str
     own_properties: Mapping[str, Any] = attrs.field(factory=dict, alias="properties", hash=False, eq=spelling)
     source: str | None = None
-    recorded: int | _NotGiven | None = attrs.field(default=NOT_GIVEN, alias="recorded_at")
+    recorded: int | _NotGiven | None = attrs.field(default=NOT_GIVEN, alias="recorded_at", converter=_as_given)
     trust: Trust | None = None
-    created: int | None = attrs.field(default=None, alias="created_at")
-    updated: int | None = attrs.field(default=None, alias="updated_at")
+    created: int | None = attrs.field(default=None, alias="created_at", converter=_as_stamped)
+    updated: int | None = attrs.field(default=None, alias="updated_at", converter=_as_stamped)
     state: State = "live"
 
     def __attrs_post_init__(self) -> None:
@@ -338,7 +347,12 @@ class BlockFact(tuple[str, str | None, int | None, str | None, Trust | None, str
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BlockFact, (self.value, self.source, self.recorded_at, self.field, self.trust, self.node_id)
+        return _rebuild_fact, (tuple(self),)
+
+
+def _rebuild_fact(parts: tuple[Any, ...]) -> BlockFact:
+    # Unchecked, as it was made: a lane also shows what a store of other people holds.
+    return tuple.__new__(BlockFact, parts)
 
 
 @final

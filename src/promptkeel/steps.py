@@ -15,7 +15,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, final
+from typing import Any, Concatenate, ForwardRef, ParamSpec, Protocol, TypeVar, cast, final
 
 import anyio
 import anyio.lowlevel
@@ -288,6 +288,11 @@ def _described(call: C, method: Callable[..., Any]) -> C:
     del call.__wrapped__  # type: ignore[attr-defined]
     signature = inspect.signature(method)
     answer = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
-    call.__annotations__ = {**method.__annotations__, "return": answer}
+    # Readers of type hints look names up where a function was written: ForwardRef carries the method's own module.
+    module = method.__module__
+    call.__annotations__ = {
+        name: ForwardRef(hint, module=module) if isinstance(hint, str) else hint
+        for name, hint in {**method.__annotations__, "return": answer}.items()
+    }
     call.__signature__ = signature.replace(return_annotation=answer)  # type: ignore[attr-defined]
     return call

@@ -91,3 +91,13 @@ def test_the_asynchronous_form_does_the_same(tmp_path: Path, library: str) -> No
             assert "parrot" not in (await keel.prompt(ADA)).text
 
     anyio.run(work, backend=library)
+
+
+@pytest.mark.parametrize("below", ["false", 1, [0], None])
+def test_nothing_that_merely_counts_as_true_widens_an_erasure(keel: blocking.Keel, below: object) -> None:
+    keel.remember(ADA, "keeps a parrot", block="USER_PROFILE")
+    with pytest.raises(pk.InvalidInputError, match="below: must be True or False"):
+        keel.erase_all(pk.TenantScope.parse("org:acme"), below=below)
+    with pytest.raises(pk.InvalidInputError, match="scope: must be a TenantScope"):
+        keel.erase_all("org:acme", below=True)
+    assert "parrot" in keel.prompt(ADA).text

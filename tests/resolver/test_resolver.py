@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import threading
 
@@ -121,6 +123,30 @@ def test_a_time_that_is_no_datetime_and_no_iso_text_is_refused_and_nothing_is_wr
     with pytest.raises(pk.InvalidInstantError, match="recorded_at"):
         keel.correct(ADA, node, text="x", recorded_at=when)
     assert keel.store.heads(ADA) == heads
+
+
+def test_a_prompt_is_pickled_and_copied_and_keeps_no_store_alive(keel):
+    prompt = keel.prompt(ADA)
+    for again in (pickle.loads(pickle.dumps(prompt)), copy.deepcopy(prompt)):  # noqa: S301 - made right here
+        assert again.text == prompt.text
+        assert again.tokens == prompt.tokens
+        assert again.heads == prompt.heads
+        assert again.block("USER_PROFILE").facts == prompt.block("USER_PROFILE").facts
+    assert all(not hasattr(key, "resolver") for key in prompt.resolution.derived)
+
+
+def test_a_store_that_fails_is_a_named_error_whether_or_not_the_prompt_was_warm(keel):
+    keel.prompt(ADA)
+    engine = keel.core.store.engine
+
+    def failing():
+        raise pk.StoreUnavailableError("the disk is away")
+
+    engine.probe = failing
+    with pytest.raises(pk.BlockResolutionError, match="USER_PROFILE at scope org:acme/user:ada: the disk is away"):
+        keel.prompt(ADA)
+    del engine.probe
+    assert "prefers tea" in keel.prompt(ADA).text
 
 
 def test_a_prompt_and_a_keel_name_themselves(keel):

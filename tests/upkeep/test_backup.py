@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+import promptkeel as pk
+from promptkeel import blocking
 from promptkeel.blocking import scan_memory_lane
 from promptkeel.errors import ExchangeError, InvalidInputError, NodeErasedError, StoreDamagedError, StoreError
-from promptkeel.scope import DEPLOYMENT
+from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import drive_blocking
 from promptkeel.store.base import Engine
 from promptkeel.store.facade import BlockingStore
@@ -241,3 +243,15 @@ def test_a_restore_leaves_its_backup_as_it_was(engine: Engine, backup: Path, url
     assert backup.read_bytes() == before
     assert engine.mark("since") is None
     assert engine.receipts(DEPLOYMENT) == []
+
+
+def test_a_warm_prompt_follows_a_restore_to_before_the_first_write(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'memory.db'}"
+    scope = TenantScope.parse("org:acme")
+    blocks = [pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"))]
+    with blocking.open(url, blocks=blocks) as keel:
+        back_up(keel.core.store.engine, tmp_path / "empty.db")
+        keel.remember(scope, "prefers tea", block="USER_PROFILE")
+        assert "prefers tea" in keel.prompt(scope).text
+        restore(tmp_path / "empty.db", url)
+        assert keel.prompt(scope).text == ""

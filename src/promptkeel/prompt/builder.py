@@ -34,9 +34,10 @@ class BuilderCore:
         return self._prompt(resolution)
 
     def _prompt(self, resolution: Resolution) -> Prompt:
-        prompt = resolution.derived.get(self)
+        # By the counter, not by the builder: what is kept with an answer must not keep a store alive.
+        prompt = resolution.derived.get(self._counter)
         if prompt is None:
-            prompt = resolution.derived[self] = Prompt(resolution, self._counter)
+            prompt = resolution.derived[self._counter] = Prompt(resolution, self._counter)
         return cast("Prompt", prompt)
 
 

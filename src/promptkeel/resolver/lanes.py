@@ -69,12 +69,19 @@ class LaneReader:
         self._tickets = itertools.count(1)
         self._flights: Flights[KeptLanes] = Flights()
 
-    def probe(self) -> object:
-        """One short statement; ``UNPROBED`` where the engine is not on this machine."""
+    def probe(self, scope: TenantScope) -> object:
+        """One short statement; ``UNPROBED`` where the engine is not on this machine.
+
+        Raises:
+            BlockResolutionError: the store could not be read.
+        """
         if not self._engine.is_local:
             return UNPROBED
         self._counters.probes += 1
-        return self._engine.probe()
+        try:
+            return self._engine.probe()
+        except OSError as error:
+            raise failed(self._specs[0], scope, error) from error
 
     def read(self, scope: TenantScope, present: Callable[[], KeptLanes | None], token: object) -> Steps[KeptLanes]:
         """The scope's lanes now.
@@ -90,7 +97,7 @@ class LaneReader:
         try:
             if not self._engine.is_local:
                 return (yield from self._read_remote(scope, present))
-            return (yield from self._read_local(scope, present(), self.probe() if token is UNPROBED else token))
+            return (yield from self._read_local(scope, present(), self.probe(scope) if token is UNPROBED else token))
         except OSError as error:
             raise failed(self._specs[0], scope, error) from error
 

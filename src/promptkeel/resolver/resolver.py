@@ -102,6 +102,7 @@ class ResolverCore:
 
         Raises:
             InvalidInputError: this is no scope.
+            BlockResolutionError: the store could not be read.
         """
         if not isinstance(scope, TenantScope):
             raise InvalidInputError(f"must be a TenantScope, not {type(scope).__name__}", field="scope")
@@ -110,7 +111,7 @@ class ResolverCore:
             return _UNSEEN
         token: object = None
         if self._lanes is not None:
-            token = self._lanes.probe()
+            token = self._lanes.probe(scope)
             if kept.lanes.token != token:
                 return Unsettled(token)
         return kept.resolution if self._sources.are_unmoved(kept.sources) else Unsettled(token)

@@ -95,7 +95,7 @@ class Resolution:
         heads: the one vector of heads at which all memory lanes hold; None without a store that has heads.
         freshness: whether all of it was verified after the call began.
         memo: for what a caller derives from the blocks' text alone; kept as long as no text changes.
-        derived: for what a caller derives from exactly this answer, by caller.
+        derived: for what a caller derives from exactly this answer, by what it is derived with.
     """
 
     scope: TenantScope
@@ -104,6 +104,9 @@ class Resolution:
     freshness: Freshness = Freshness()
     memo: dict[object, Any] = attrs.field(factory=dict, repr=False)
     derived: dict[object, Any] = attrs.field(factory=dict, repr=False, init=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Resolution, (self.scope, self.blocks, self.heads, self.freshness, dict(self.memo))
 
 
 @attrs.define

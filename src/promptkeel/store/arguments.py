@@ -31,6 +31,17 @@ def check_scope(scope: object, *, where: str | None = None) -> TenantScope:
     return scope
 
 
+def check_flag(value: object, *, field: str) -> bool:
+    """The flag itself: nothing that merely counts as true may decide what an erasure takes.
+
+    Raises:
+        InvalidInputError: it is neither True nor False.
+    """
+    if type(value) is not bool:
+        raise InvalidInputError(f"must be True or False, not {value!r:.40}", field=field)
+    return value
+
+
 def check_node_id(node_id: object) -> str:
     """The id itself.
 

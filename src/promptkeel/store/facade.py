@@ -16,6 +16,7 @@ from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps, as_async, as_blocking
 from promptkeel.store.arguments import (
     check_edge_type,
+    check_flag,
     check_heads,
     check_label_prefix,
     check_limit,
@@ -161,6 +162,7 @@ class StoreCore:
     def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:
         """The erasures at exactly this scope, or at it and below, oldest first."""
         check_scope(scope)
+        check_flag(below, field="below")
         found: list[Receipt] = yield Call(lambda: self.engine.receipts(scope, below=below))
         return found
 

@@ -78,7 +78,10 @@ def glance(
     if present != since:
         ((_, _, floor, end, _, _),) = read[_ENDS]
         nonces = {(row[1], row[2]): row[3] for row in read[_KNOWN]}
-        if end - newest > longest or not tells_difference(since, present, floor, lambda *key: nonces.get(key)):
+        # A log without an end, or with a floor that is no number, is not the one that these heads came from.
+        if type(end) is not int or type(floor) is not int or end - newest > longest:
+            return None
+        if not tells_difference(since, present, floor, lambda *key: nonces.get(key)):
             return None
         prefixes = tuple([request.prefix for request in requests])
         for row in read[_ENTRY]:

@@ -18,6 +18,7 @@ from promptkeel.errors import ConflictError, InvalidInputError, NodeNotFoundErro
 from promptkeel.model import MemoryNode
 from promptkeel.properties import check_properties, dump_json
 from promptkeel.scope import TenantScope
+from promptkeel.store.arguments import check_flag, check_scope
 from promptkeel.store.base import ErasureState, NodeKey, Receipt
 from promptkeel.store.operations import Transaction
 from promptkeel.text import check_text
@@ -44,6 +45,8 @@ class EraseAll:
     below: bool = attrs.field(default=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_scope(self.scope)
+        check_flag(self.below, field="below")
         if self.label_prefix is not None:
             # An empty prefix, as an unset shell variable leaves it, would be everything.
             check_text(self.label_prefix, field="label_prefix")
@@ -81,6 +84,7 @@ class EraseSubject:
     about: str | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_scope(self.scope)
         object.__setattr__(self, "properties", check_properties(self.properties))
         if self.about is not None:
             check_text(self.about, field="about")
