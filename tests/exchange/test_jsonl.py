@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from promptkeel.errors import ExchangeError, InvalidInputError
-from promptkeel.exchange.entries import derived_id
+from promptkeel.exchange.entries import derived_id, without_repeats
 from promptkeel.exchange.jsonl import JsonLines, edge_line, statement_line
 from promptkeel.instants import parse_instant
 from promptkeel.model import NOT_GIVEN, MemoryEdge
@@ -104,6 +104,24 @@ def test_a_line_that_is_none_is_refused_with_its_reason(line, reason):
         parse(line)
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+class Key(str):
+    """A key that counts how often any is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Key.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_a_key_said_twice_is_found_in_as_many_steps_as_there_are_keys():
+    keys = [Key(number) for number in range(2000)]
+    with pytest.raises(ExchangeError, match='says the key "1999" twice'):
+        without_repeats([(key, 0) for key in (*keys, Key(1999))])
+    assert 0 < Key.compared < 10 * len(keys)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def parse_object(text: str) -> dict[str, Any]:
         ExchangeError: it is not JSON, not an object, says a key twice, or something stands behind it.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        found = json.loads(text, object_pairs_hook=without_repeats, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise ExchangeError(f"is not JSON: {error.msg.removesuffix(' at')} at character {error.colno}") from None
     except RecursionError:
@@ -97,12 +97,19 @@ def rejected_text(text: str) -> str | None:
     return inner if is_one and isinstance(inner, str) else None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The JSON object of these pairs.
+
+    Raises:
+        ExchangeError: a key is among them twice.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for position, key in enumerate(keys) if key in keys[:position])
-        raise ExchangeError(f"says the key {shown(twice)} twice")
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ExchangeError(f"says the key {shown(key)} twice")
+            seen.add(key)
     return found
 
 
