@@ -272,6 +272,22 @@ def test_an_edge_may_stand_before_its_ends(store):
     assert counts(import_lines(store, *lines)) == {"unchanged": 3}
 
 
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_an_edge_waits_for_its_start_also_where_the_deployment_holds_the_id(store, chunk):
+    above = {"scope": "", "id": "i", "label": "S:top"}
+    edge = {"scope": "org:a", "edge": {"start": "i", "type": "about", "end": "j"}}
+    own = [{"scope": "org:a", "id": name, "label": f"S:{name}"} for name in "ij"]
+    assert counts(import_lines(store, above, edge, *own, chunk=chunk)) == {"inserted": 3, "linked": 1}
+
+
+def test_an_edge_whose_start_stays_the_deployments_is_refused_with_that_reason(store):
+    above = {"scope": "", "id": "i", "label": "S:top"}
+    edge = {"scope": "org:a", "edge": {"start": "i", "type": "about", "end": "i"}}
+    report = import_lines(store, above, edge, {"scope": "org:a", "id": "j", "label": "S:j"})
+    assert counts(report) == {"inserted": 2, "rejected": 1}
+    assert "read-only at org:a" in report.first_rejected[0].reason
+
+
 # -- bad lines, bytes and files
 
 

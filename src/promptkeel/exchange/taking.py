@@ -62,9 +62,19 @@ def _carry_out(transaction: Transaction, plan: Plan, now: int) -> Kind:
     try:
         return perform(transaction, operation, now).kind
     except _WRITE_REFUSALS as error:
+        if isinstance(error, ReadOnlyNodeError) and _lacks_start(transaction, operation):
+            raise MissingEndError(str(error)) from None
         raise ExchangeError(str(error)) from None
     except NodeNotFoundError as error:
         raise MissingEndError(str(error)) from None
+
+
+def _lacks_start(transaction: Transaction, operation: Operation) -> bool:
+    """Whether an edge's start is only the deployment's so far: one of its own root comes before it."""
+    if not isinstance(operation, Link):
+        return False
+    edge = operation.edge
+    return transaction.find(edge.scope.root, edge.start) is None
 
 
 def _plan_statement(transaction: Transaction, statement: Statement, *, replace: bool, force_erased: bool) -> Plan:
