@@ -61,14 +61,14 @@ def test_importing_twice_changes_no_byte_of_the_store(call, file, folder):
 def test_bad_lines_are_named_and_kept_and_the_others_taken(call, file, folder):
     path = file("{", TEA, {"scope": SCOPE, "lable": "SOUL:a"})
     found = call("import", path)
-    rejects = folder / "memory.rejected.jsonl"
+    rejects = folder / "memory.jsonl.rejected.jsonl"
     assert found.code == 3
     assert found.err.splitlines() == [
         "promptkeel: line 1: is not JSON: Expecting property name enclosed in double quotes at character 2",
         "promptkeel: line 3: unknown key \"lable\"; did you mean 'label'?",
         f"promptkeel: 2 of 3 lines rejected, the other lines were taken; all of them are in {rejects}",
     ]
-    kept = [json.loads(line) for line in (folder / "memory.rejected.jsonl").read_text().splitlines()]
+    kept = [json.loads(line) for line in (folder / "memory.jsonl.rejected.jsonl").read_text().splitlines()]
     assert [(each["line"], each["text"]) for each in kept] == [
         (1, "{"),
         (3, '{"scope": "org:acme/user:u1", "lable": "SOUL:a"}'),
@@ -94,7 +94,7 @@ def test_an_import_that_takes_nothing_makes_no_store(call, file, folder):
         found = call("import", file(*lines), *arguments)
         assert found.code == 3
         assert "of 2 lines rejected, nothing was written" in found.err
-    assert sorted(path.name for path in folder.iterdir()) == ["memory.jsonl", "memory.rejected.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["memory.jsonl", "memory.jsonl.rejected.jsonl"]
     assert call("import", file(TEA), "--strict").code == 0
     assert call("export").out.count("\n") == 1
     found = call("import", file("{"))
@@ -109,7 +109,7 @@ def test_a_json_array_is_told_in_one_line(call, file, folder):
             assert (found.code, found.err.count("\n")) == (1, 1)
             assert "one JSON array; write one object on each line" in found.err
             assert (folder / name).exists() == (name == "there.db")
-        assert not (folder / "memory.rejected.jsonl").exists()
+        assert not (folder / "memory.jsonl.rejected.jsonl").exists()
 
 
 def test_only_the_first_rejected_lines_are_named(call, file):
@@ -119,12 +119,14 @@ def test_only_the_first_rejected_lines_are_named(call, file):
 
 
 def test_rejected_lines_are_mended_and_imported_again(call, file, folder):
-    rejects = folder / "memory.rejected.jsonl"
+    rejects = folder / "memory.jsonl.rejected.jsonl"
     call("import", file({**TEA, "recorded_at": "monday"}, {"scope": SCOPE, "lable": "SOUL:b"}))
     again = call("import", str(rejects))
     assert again.code == 3
     assert "mend its 'text', or write the mended line in its place" in again.err
-    first, second = (json.loads(line) for line in (folder / "memory.rejected.rejected.jsonl").read_text().splitlines())
+    first, second = (
+        json.loads(line) for line in (folder / "memory.jsonl.rejected.jsonl.rejected.jsonl").read_text().splitlines()
+    )
     assert json.loads(first["text"])["recorded_at"] == "monday"
     rejects.write_text(
         json.dumps({**first, "text": first["text"].replace("monday", "2026-05-02T10:00:00Z")})
@@ -136,7 +138,7 @@ def test_rejected_lines_are_mended_and_imported_again(call, file, folder):
 
 
 def test_rejected_lines_of_before_go_when_all_lines_are_taken(call, file, folder):
-    rejects = folder / "memory.rejected.jsonl"
+    rejects = folder / "memory.jsonl.rejected.jsonl"
     call("import", file(TEA, "{"))
     call("import", file(TEA), "--dry-run")
     assert rejects.exists()
@@ -146,6 +148,22 @@ def test_rejected_lines_of_before_go_when_all_lines_are_taken(call, file, folder
         rejects.write_text(mine)
         call("import", file(TEA))
         assert rejects.read_text() == mine
+
+
+def test_rejected_lines_stay_when_another_file_of_the_same_stem_is_imported(call, file, folder):
+    call("import", file("{", name="memory.jsonl"))
+    before = (folder / "memory.jsonl.rejected.jsonl").read_bytes()
+    assert call("import", file(TEA, name="memory.txt")).code == 0
+    assert (folder / "memory.jsonl.rejected.jsonl").read_bytes() == before
+    assert call("import", file("[]", name="memory.txt")).code == 3
+    assert (folder / "memory.jsonl.rejected.jsonl").read_bytes() == before
+    assert (folder / "memory.txt.rejected.jsonl").exists()
+
+
+def test_the_help_names_the_file_of_rejected_lines(call, file, folder):
+    call("import", file("{"))
+    assert "FILE.rejected.jsonl" in call("import", "--help").out
+    assert (folder / "memory.jsonl.rejected.jsonl").exists()
 
 
 # A process counts as its own what it was when it was forked, so a small one stands between.

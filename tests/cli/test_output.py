@@ -131,7 +131,7 @@ def test_words_are_utf_8_whatever_the_locale(process, call):
 def test_files_have_their_names_whatever_the_locale(process, folder):
     (folder / "mémoire.jsonl").write_text(json.dumps({"scope": SCOPE, "label": "SOUL:a"}) + "\n{\n")
     assert process("import", "mémoire.jsonl", **UNSPOKEN).code == 3
-    assert (folder / "mémoire.rejected.jsonl").exists()
+    assert (folder / "mémoire.jsonl.rejected.jsonl").exists()
     assert process("export", "--output", "thé.jsonl", **UNSPOKEN).code == 0
     assert (folder / "thé.jsonl").exists()
 

@@ -56,7 +56,7 @@ mcp    the knowledge-graph file of the MCP memory server, stored at --scope;
        and an export gives back what was there
 
 All in one transaction, unless --chunk. Good lines are taken also where others are rejected, unless --strict; rejected
-lines are named with their reasons and go to NAME.rejected.jsonl. Mend the texts in that file and import it; it is
+lines are named with their reasons and go to FILE.rejected.jsonl. Mend the texts in that file and import it; it is
 removed when FILE itself has been imported without a rejected line.
 """
 
@@ -72,7 +72,7 @@ removed when FILE itself has been imported without a rejected line.
 @click.option("--force-erased", is_flag=True, help="Bring back nodes that were erased.")
 @click.option("--strict", is_flag=True, help="One rejected line rejects them all.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
-@click.option("--rejects", type=FilePath(), help="Where rejected lines go.", show_default="next to FILE")
+@click.option("--rejects", type=FilePath(), help="Where rejected lines go.", show_default="FILE.rejected.jsonl")
 @scope_option(required=False)
 @session_options()
 def import_(
@@ -139,7 +139,8 @@ def _format(
 
 def _reject_path(file: str, rejects: str | None) -> Path | None:
     if rejects is None:
-        return None if file == "-" else Path(file).with_name(f"{Path(file).stem}.rejected.jsonl")
+        # The whole name: files that differ in their suffix alone have reject files of their own.
+        return None if file == "-" else Path(file).with_name(f"{Path(file).name}.rejected.jsonl")
     if file != "-" and Path(rejects).resolve() == Path(file).resolve():
         raise click.UsageError("--rejects names the imported file itself", click.get_current_context())
     return Path(rejects)
