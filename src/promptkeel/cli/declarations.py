@@ -22,6 +22,7 @@ DEFAULT_BLOCKS: Final[Mapping[str, MemoryLane]] = {
 """The memory blocks that the command line knows without being told."""
 
 _FILE_URL: Final = "sqlite:///"
+_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 _SCHEME: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]+:")  # two letters: Windows has drives of one
 _STORES: Final = ("sqlite:", "ram:", "postgresql:", "postgres:")
 
@@ -139,6 +140,42 @@ def store_url(given: str) -> str:
     return _FILE_URL + quote(given, safe="/\\: ")
 
 
+def store_file(url: str) -> Path | None:
+    """The file that a store's address names, if it names one.
+
+    Raises:
+        NotAStoreError: it can be no file.
+    """
+    if not url.startswith(_FILE_URL):
+        return None
+    path = Path(unquote(url[len(_FILE_URL) :]))
+    if not path.name or "\0" in path.name:
+        raise NotAStoreError(f"{str(path)!r} is no file; name a database file")
+    return path
+
+
+def is_of_store(path: str | os.PathLike[str], url: str) -> bool:
+    """Whether a path leads to the file of a store, or to one that SQLite keeps beside it, by whatever name.
+
+    Raises:
+        NotAStoreError: the store's address can be no file.
+    """
+    store = store_file(url)
+    if store is None or "\0" in os.fspath(path):
+        return False
+    own = [os.path.realpath(store) + suffix for suffix in _SUFFIXES]
+    return any(_is_same(os.path.realpath(path), each) for each in own)
+
+
+def _is_same(first: str, second: str) -> bool:
+    if os.path.normcase(first) == os.path.normcase(second):
+        return True
+    try:
+        return Path(first).samefile(second)  # a hard link, or a disk that knows no upper case
+    except OSError:
+        return False
+
+
 def missing_file(url: str) -> Path | None:
     """The file that a store's address names, where there is none or an empty one; else None.
 
@@ -146,11 +183,9 @@ def missing_file(url: str) -> Path | None:
         NotAStoreError: it can be no file.
         StoreUnavailableError: nobody can say whether there is one.
     """
-    if not url.startswith(_FILE_URL):
+    path = store_file(url)
+    if path is None:
         return None
-    path = Path(unquote(url[len(_FILE_URL) :]))
-    if not path.name or "\0" in path.name:
-        raise NotAStoreError(f"{str(path)!r} is no file; name a database file")
     try:
         return None if path.stat().st_size else path
     except (FileNotFoundError, NotADirectoryError):

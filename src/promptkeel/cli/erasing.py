@@ -61,6 +61,7 @@ def erase(
     **asked: Any,
 ) -> int:
     """Remove a node, or all that a request takes."""
+    session.check_output(export_path, "--export")
     if node_id is not None:
         if any(asked.values()) or export_path is not None:
             raise click.UsageError("give ID alone, or what to erase by options", click.get_current_context())

@@ -90,7 +90,9 @@ def import_(
     """Import a file and report what became of its lines."""
     line_format = _format(session, format_name, scope, prefix, source, trust)
     name = "-" if file == "-" else str(Path(file).resolve())
-    rejected_lines = _RejectFile(_reject_path(file, rejects), dry_run=settings["dry_run"])
+    reject_path = _reject_path(file, rejects)
+    session.check_output(reject_path, "--rejects" if rejects is not None else "the file of rejected lines")
+    rejected_lines = _RejectFile(reject_path, dry_run=settings["dry_run"])
     with _opened(file) as (stream, size), rejected_lines, ProgressBar("importing", size) as bar:
         report = _import(
             session,
@@ -273,6 +275,7 @@ def export(
     """
     if format_name == "mcp" and scope is None:
         raise click.UsageError("--format mcp needs --scope: it exports exactly one", click.get_current_context())
+    session.check_output(output, "--output")
     with session.open() as keel:
         found = drive_blocking(
             export_steps(

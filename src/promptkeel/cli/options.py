@@ -22,6 +22,7 @@ from promptkeel.cli.declarations import (
     declare_lanes,
     decoded,
     encoded,
+    is_of_store,
     missing_file,
     store_url,
 )
@@ -71,6 +72,22 @@ class Session:
                 "--store or PROMPTKEEL_STORE names another"
             )
         return blocking.open(self.url, blocks=self.blocks)
+
+    def check_output(self, path: str | Path | None, name: str) -> None:
+        """Refuse to write a file in the place of the store, before anything is done.
+
+        Args:
+            path: where the file would be; None is nowhere.
+            name: what the command line calls it.
+
+        Raises:
+            click.UsageError: it is the store's own file, or one that belongs to it.
+        """
+        if path is not None and is_of_store(path, self.url):
+            raise click.UsageError(
+                f"{name} would replace {path}, which belongs to the store; name another file",
+                click.get_current_context(),
+            )
 
     @contextmanager
     def pretended(self) -> Iterator[blocking.Keel]:

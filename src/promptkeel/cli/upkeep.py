@@ -10,7 +10,7 @@ import attrs
 import click
 
 from promptkeel import blocking
-from promptkeel.cli.declarations import missing_file, store_url
+from promptkeel.cli.declarations import missing_file, store_file, store_url
 from promptkeel.cli.display import Column, ProgressBar, put_document, put_line, put_notice, put_table
 from promptkeel.cli.failures import FAILED, OK, MissingStoreError
 from promptkeel.cli.options import Session, session_options
@@ -112,6 +112,7 @@ def compact(session: Session, *, keep_changes: int | None, keep_age: int | None,
 @session_options()
 def backup(session: Session, *, file: Path) -> None:
     """Copy the store to FILE, at one point in time, while others use it; FILE is replaced whole."""
+    session.check_output(file, "FILE")
     with session.open() as keel, ProgressBar("copying", 100) as bar:
         found = back_up(
             keel.store.core.engine, file, on_progress=lambda done, total: bar.advance_to(100 * done // max(total, 1))
@@ -168,6 +169,7 @@ def copy(session: Session, *, target: str) -> None:
     both sides and compared.
     """
     url = store_url(target)
+    session.check_output(store_file(url), "TARGET")
     with (
         session.open() as keel,
         blocking.open_store(url) as copied,
