@@ -12,8 +12,15 @@ from servers import Databases, postgres_databases
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_SLOW)
+# The same programs at every run, so that a change is judged by what it changed; "dev" and "deep" look for new ones.
 settings.register_profile(
-    "ci", max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=_SLOW, print_blob=True
+    "ci",
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=_SLOW,
+    print_blob=True,
+    derandomize=True,
 )
 settings.register_profile(
     "deep", max_examples=3000, stateful_step_count=80, deadline=None, suppress_health_check=_SLOW, print_blob=True

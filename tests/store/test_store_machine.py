@@ -108,7 +108,7 @@ class BothStores(RuleBasedStateMachine):
         self.engines: dict[str, Engine] = {}
         self.model = ModelStore()
         self.memories: list[tuple[str, Memory]] = []
-        self.moved: set[Key] = set()
+        self.stood: dict[Key, set[str]] = {}
         self.seen: dict[str, dict[Heads, dict[Key, MemoryNode]]] = {}
         self.readers: list[Reader] = []
         self.snapshots: list[tuple[Any, ModelStore]] = []
@@ -245,6 +245,8 @@ class BothStores(RuleBasedStateMachine):
     @invariant()
     def the_last_moments_are_still_known(self) -> None:
         """Ask at every step for what was kept last: most faults need a write between two questions."""
+        for key, node in self.model.nodes.items():
+            self.stood.setdefault(key, set()).add(node.scope.path)
         for backend, memory in self.memories[-6:]:
             self.check_past(backend, memory, "")
             self.check_changes(backend, memory, "")
@@ -262,9 +264,10 @@ class BothStores(RuleBasedStateMachine):
         gone = {key for key in memory.visible if key in self.model.erased}
         lane = [node for node in memory.lane if (node.scope.root, node.id) not in gone]
         assert list(past.nodes) == [node for node in lane if node.label.startswith(prefix)]
-        # A receipt knows where its node was when it was erased, not where raw SQL had moved it from.
-        stayed = {id_ for root, id_ in gone if (root, id_) not in self.moved}
-        assert stayed <= set(past.erased) <= stayed | {id_ for _, id_ in self.moved}
+        # A receipt knows where its node was when it was erased, not where raw SQL had let the identity stand before.
+        moved = {key for key, paths in self.stood.items() if len(paths) > 1}
+        stayed = {id_ for root, id_ in gone if (root, id_) not in moved}
+        assert stayed <= set(past.erased) <= stayed | {id_ for _, id_ in moved}
         assert list(past.erased) == sorted(set(past.erased))
 
     @rule(prefix=st.sampled_from(PREFIXES), data=st.data())
@@ -429,7 +432,6 @@ class RawEdits(BothStores):
         self.sql(f"{verb} nodes SET scope = ? WHERE root = ? AND id = ?", scope.path, node.scope.root, node.id)
         if taken:
             self.model.write(key, None)
-        self.moved |= {key, (node.scope.root, node.id)}
         self.model.write((node.scope.root, node.id), None)
         self.model.write(key, attrs.evolve(node, scope=scope))
         self.forget_lineage(node, key)
