@@ -76,10 +76,14 @@ def path_of(url: str) -> Path:
 
 
 def _resolved(path: Path) -> Path:
+    # Up to Python 3.12 resolving a circle raises; from 3.13 on it answers a link that leads to itself.
     try:
-        return path.resolve()
+        resolved = path.resolve()
     except (OSError, RuntimeError) as error:
         raise NotAStoreError(f"{path} leads to no file: its links go round in a circle") from error
+    if resolved.is_symlink():
+        raise NotAStoreError(f"{path} leads to no file: its links go round in a circle")
+    return resolved
 
 
 @final
