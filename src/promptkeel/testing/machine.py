@@ -181,8 +181,8 @@ class StoreMachine(StoreMaker, RuleBasedStateMachine):
     def is_clear(self, operation: Operation) -> bool:
         """Whether it is certain what the operation means.
 
-        An edge may mean one id under two roots. What was edited behind the store has left a history under an identity or
-        a scope that it no longer has: how much of it an erasure by id takes is the store's own.
+        An edge may mean one id under two roots. What was edited behind the store has left a history under an identity
+        or a scope that it no longer has: how much of it an erasure by id takes is the store's own.
         """
         if isinstance(operation, Erase):
             return not self.is_edited(operation.node_id)
@@ -419,7 +419,7 @@ class StoreMachine(StoreMaker, RuleBasedStateMachine):
             return
         named = [(each.scope, each.node_id) for each in changes.changes]
         touched = self.model.touched_since(moment.scope, moment.events, prefix)
-        touched = {(scope, node_id) for scope, node_id in touched if not self.is_edited(node_id)}
+        touched = {entry for entry in touched if not self.is_edited(entry[1])}
         assert touched <= set(named), f"lost log entries of {prefix!r} at {moment.scope}: {touched - set(named)}"
         if expected is not None and not self.edited:
             # A change of what is in no lane, before or after, may be named or not.
