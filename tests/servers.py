@@ -117,7 +117,7 @@ class PostgresServer:
         self.programs = programs
         self.folder = folder
         self.data = folder / "data"
-        self._settings = _SETTINGS | settings
+        self.settings = _SETTINGS | settings
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -137,11 +137,42 @@ class PostgresServer:
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stderr or done.stdout}")
 
+    def follow(self, primary: PostgresServer) -> None:
+        """Make the data folder of a streaming standby: a copy of a running primary that goes on from there."""
+        command = [self.programs / "pg_basebackup", "-D", self.data, "-h", primary.folder, "-U", "postgres"]
+        command += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self.folder, **_unprivileged())
+        if done.returncode:
+            raise RuntimeError(f"pg_basebackup failed: {done.stderr or done.stdout}")
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """What one statement answers, outside of any store."""
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def pause_replay(self) -> None:
+        """On a standby: replay nothing more; back once that holds."""
+        self.run("SELECT pg_wal_replay_pause()")
+        while self.run("SELECT pg_get_wal_replay_pause_state()") != [("paused",)]:
+            time.sleep(0.002)
+
+    def resume_replay(self) -> None:
+        """On a standby: go on with the replay."""
+        self.run("SELECT pg_wal_replay_resume()")
+
+    def promote(self) -> None:
+        """Make a standby a primary of its own; back once it takes writes."""
+        if self.run("SELECT pg_promote(true, 60)") != [(True,)]:
+            raise RuntimeError("the standby was not promoted")
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         import psycopg
 
-        settings = self._settings | {"unix_socket_directories": str(self.folder)}
+        settings = self.settings | {"unix_socket_directories": str(self.folder)}
         command: list[Any] = [self.programs / "postgres", "-D", self.data]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
@@ -219,6 +250,24 @@ def own_postgres(**settings: str) -> Iterator[PostgresServer]:
             yield server
         finally:
             server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def own_standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A streaming standby of a server of one's own, on a socket of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="keel-pg-"))
+    try:
+        if os.geteuid() == 0:
+            os.chown(folder, _unprivileged()["user"], _unprivileged()["group"])
+        standby = PostgresServer(primary.programs, folder, **primary.settings)
+        standby.follow(primary)
+        standby.start()
+        try:
+            yield standby
+        finally:
+            standby.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
