@@ -26,7 +26,9 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │       ├── StoreReadOnlyError (PermissionError)
     │       ├── StoreFullError                  no space left; nothing was written
     │       ├── StoreDamagedError               the file is not readable as a database any more
-    │       └── CommitUnknownError              the disk failed at the commit itself
+    │       ├── CommitUnknownError              the disk failed at the commit itself
+    │       ├── ReplicaBehindError (TimeoutError) a replica did not reach the primary's position in time
+    │       └── ReplicaMismatchError            a replica that does not follow this primary, or no longer
     ├── SourceUnavailableError (OSError)        a block's source could not be read
     ├── BlockError
     │   ├── BlockResolutionError                names the block and the scope
@@ -167,6 +169,14 @@ class StoreDamagedError(StoreUnavailableError):
 
 class CommitUnknownError(StoreUnavailableError):
     """The disk failed at the commit itself: the write may or may not be there; read it to know."""
+
+
+class ReplicaBehindError(StoreUnavailableError, TimeoutError):
+    """A replica did not reach the primary's position in time; says how far behind it is."""
+
+
+class ReplicaMismatchError(StoreUnavailableError):
+    """What was given as a replica does not follow this primary, or does so no longer."""
 
 
 class BlockError(PromptkeelError):

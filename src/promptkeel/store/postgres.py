@@ -49,7 +49,6 @@ T = TypeVar("T")
 LOG_LIMIT: Final = 200_000
 
 
-@final
 class PostgresEngine:
     """A store in one schema of a PostgreSQL database, made if it is not there.
 
@@ -71,6 +70,7 @@ class PostgresEngine:
         "blocks of the disk that no table uses any more",
     )
     is_local = False
+    _is_standby = False
 
     def __init__(
         self,
@@ -93,13 +93,21 @@ class PostgresEngine:
         self._schema = address.schema
         self._texts = self._reads | statements(address.schema, WRITES | UPKEEP)
         self._connections = Connections(
-            address, pool_size=pool_size, busy_timeout=busy_timeout, statement_timeout=statement_timeout
+            address,
+            pool_size=pool_size,
+            busy_timeout=busy_timeout,
+            statement_timeout=statement_timeout,
+            standby=self._is_standby,
         )
         self._state = threading.Lock()
         self._written: dict[str, int] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Have the schema as this program knows it."""
         with self._connections.connect() as connection:
             try:
-                migrate(connection, address.schema, self._connections.name)
+                migrate(connection, self._schema, self._connections.name)
             except psycopg.Error as error:
                 raise self._connections.translate(error) from error
 

@@ -90,13 +90,20 @@ class Connections:
         pool_size: how many connections there are at most.
         busy_timeout: seconds to wait for a connection, or for a lock.
         statement_timeout: seconds that one statement may take; None is the server's own setting.
+        standby: whether a standby will do. It may be behind: what must see every commit asks a primary.
 
     Raises:
         InvalidInputError: an option cannot mean anything.
     """
 
     def __init__(
-        self, address: Address, *, pool_size: int, busy_timeout: float, statement_timeout: float | None
+        self,
+        address: Address,
+        *,
+        pool_size: int,
+        busy_timeout: float,
+        statement_timeout: float | None,
+        standby: bool = False,
     ) -> None:
         if type(pool_size) is not int or pool_size < 1:
             raise InvalidInputError(f"must be at least 1 connection, not {pool_size!r}", field="pool_size")
@@ -107,6 +114,7 @@ class Connections:
                 f"must be more than 0 seconds, not {statement_timeout!r}", field="statement_timeout"
             )
         self.address = address
+        self._standby = standby
         self._pool_size = pool_size
         self._busy_timeout = busy_timeout
         self._timeout = (
@@ -139,7 +147,7 @@ class Connections:
     def connect(self) -> Connection:
         """A new connection in autocommit that prepares nothing on the server."""
         try:
-            return psycopg.Connection.connect(
+            connection = psycopg.Connection.connect(
                 self.address.conninfo,
                 autocommit=True,
                 prepare_threshold=None,
@@ -149,6 +157,12 @@ class Connections:
             )
         except psycopg.Error as error:
             raise StoreUnavailableError(f"{self.name} cannot be reached: {_first_line(error)}") from error
+        if not self._standby and connection.info.parameter_status("in_hot_standby") == "on":
+            connection.close()
+            raise StoreReadOnlyError(
+                f"{self.name} is a standby, which may be behind: open its primary, and give this one as replica="
+            )
+        return connection
 
     def lend(self, begin: str) -> Connection:
         """A connection on which ``begin`` was executed, to be given to ``take_back``."""
