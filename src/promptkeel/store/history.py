@@ -10,7 +10,8 @@ testimony or a mark changes no lane and moves none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from enum import IntEnum
+from typing import Any, cast, final
 
 from promptkeel.errors import CompactedError, InvalidInputError
 from promptkeel.model import MemoryNode
@@ -94,6 +95,43 @@ def tells_difference(since: Heads, current: Heads, delta_floor: int, nonce_at: N
 def _is_logged(past: Head, present: Head, nonce_at: NonceAt) -> bool:
     # A head is never ahead of the present one of its scope; no store is asked for a number that it cannot hold.
     return past.seq <= present.seq and nonce_at(past.scope, past.seq) == past.nonce
+
+
+@final
+class Standing(IntEnum):
+    """Where a replica's heads stand against a primary's."""
+
+    PROVEN = 0
+    """At the primary's heads or later: whatever the primary showed at them is there."""
+    UNKNOWN = 1
+    """Later, and its log does not tell of what: ask the primary again."""
+    BEHIND = 2
+    """Earlier, on one level at least."""
+    DIVERGED = 3
+    """Of another lineage: the same change has another nonce there."""
+
+
+def standing(position: Heads, found: Heads, nonce_at: NonceAt) -> Standing:
+    """Where the heads that were found at a replica stand against the primary's, asked for before.
+
+    Args:
+        position: the primary's.
+        found: the replica's.
+        nonce_at: asks the replica's log, at the same point in time as ``found``.
+    """
+    return max(map(_standing_at, position.levels, found.levels, [nonce_at] * len(found.levels)))
+
+
+def _standing_at(past: Head, present: Head, nonce_at: NonceAt) -> Standing:
+    if past == present:
+        return Standing.PROVEN
+    if present.seq < past.seq:
+        return Standing.BEHIND
+    # A level that the primary had never changed is in no log: only a later answer of the primary's vouches for it.
+    logged = nonce_at(past.scope, past.seq) if past.seq and present.seq != past.seq else present.nonce
+    if not past.seq or logged is None:
+        return Standing.UNKNOWN
+    return Standing.PROVEN if logged == past.nonce else Standing.DIVERGED
 
 
 def check_known(heads: Heads, current: Heads, history_floor: int, nonce_at: NonceAt) -> None:

@@ -19,7 +19,8 @@ def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Eng
     Args:
         url: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``ram:`` or ``postgresql://user@host/database``.
         clock: answers the present instant; stamps what is written.
-        options: the backend's own, as ``busy_timeout`` in seconds for SQLite.
+        options: the backend's own, as ``busy_timeout`` in seconds for SQLite, or ``replica`` for PostgreSQL: the
+            address of a streaming standby to read from.
 
     Raises:
         NotAStoreError: the address names no kind of store, or what is there is no promptkeel store.
@@ -46,8 +47,14 @@ def open_engine(url: str, *, clock: Clock = system_clock, **options: Any) -> Eng
     if url.startswith(("postgresql:", "postgres:")):
         if importlib.util.find_spec("psycopg") is None:
             raise MissingExtraError("postgres")
+        if options.get("replica") is not None:
+            from promptkeel.store.replicated import ReplicatedEngine
+
+            _check_options(ReplicatedEngine, options)
+            return ReplicatedEngine(url, clock=clock, **options)
         from promptkeel.store.postgres import PostgresEngine
 
+        options.pop("replica", None)
         _check_options(PostgresEngine, options)
         return PostgresEngine(url, clock=clock, **options)
     raise NotAStoreError(

@@ -193,8 +193,13 @@ class Rows:
         """The present heads of the scope's chain, in one round trip."""
         # Without parameters, the server takes the statement in one step instead of four.
         answer = self.connection.execute(f"{self._texts['heads']}{_literal(scope.path)})").fetchall()[0][0]
-        numbers = [int(number) for number in answer.split()]
-        return Heads(tuple(map(Head, scope.chain, numbers[::2], numbers[1::2])))
+        return _heads(scope, answer)
+
+    def heads_and_role(self, scope: TenantScope) -> tuple[Heads, bool]:
+        """``heads``, and whether the server is a standby, in the same round trip."""
+        asked = f"{self._texts['heads']}{_literal(scope.path)}), pg_is_in_recovery()"
+        answer, is_standby = self.connection.execute(asked).fetchall()[0]
+        return _heads(scope, answer), is_standby
 
     def _levels(self, scope: TenantScope) -> list[_Level]:
         rows = self.fetch("levels", roots=_roots(scope), chain=list(scope.chain))
@@ -411,6 +416,11 @@ class Rows:
             node = node_of(row)
             if node.state == "live" and node.scope.path == head.scope and node.label.startswith(prefix):
                 yield node
+
+
+def _heads(scope: TenantScope, answer: str) -> Heads:
+    numbers = [int(number) for number in answer.split()]
+    return Heads(tuple(map(Head, scope.chain, numbers[::2], numbers[1::2])))
 
 
 def _bounds(prefix: str) -> dict[str, str]:
