@@ -13,7 +13,7 @@ from promptkeel.lane import scan_steps
 from promptkeel.model import BlockRevision
 from promptkeel.prompt import BlockingPromptBuilder as PromptBuilder
 from promptkeel.prompt import Prompt
-from promptkeel.resolver import BlockEvent
+from promptkeel.resolver import CACHE_BYTES, CACHE_FACTS, BlockEvent
 from promptkeel.resolver import BlockingPromptBlockResolver as PromptBlockResolver
 from promptkeel.scope import TenantScope
 from promptkeel.steps import as_blocking, drive_blocking
@@ -53,13 +53,17 @@ class Keel(KeelFacade):
     history = as_blocking(KeelCore.history)
     why = as_blocking(KeelCore.why)
 
-    def prompt(self, scope: TenantScope) -> Prompt:
+    def prompt(self, scope: TenantScope, *, strict: bool = True) -> Prompt:
         """The prompt of a scope, verified after this call began; the very same object where nothing has moved.
+
+        Args:
+            scope: who asks.
+            strict: where False, a replica may answer alone, as far behind as it is; ``freshness`` then says so.
 
         Raises:
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
-        builder = self.core.builder
+        builder = self.core.builder if strict is True else self.core.reader(strict=strict)
         found = builder.look(scope)
         return found if isinstance(found, Prompt) else drive_blocking(builder.build(scope, found))
 
@@ -84,6 +88,8 @@ def open(  # noqa: A001 - the twin of promptkeel.open
     new_id: Callable[[], str] | None = None,
     token_counter: str = "estimate",
     observe: Callable[[BlockEvent], object] | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    cache_facts: int = CACHE_FACTS,
     **options: Any,
 ) -> Keel:
     """A keel to be entered with ``with``; arguments and errors as ``promptkeel.open``."""
@@ -95,6 +101,8 @@ def open(  # noqa: A001 - the twin of promptkeel.open
             new_id=new_id,
             token_counter=token_counter,
             observe=observe,
+            cache_bytes=cache_bytes,
+            cache_facts=cache_facts,
             options=options,
         )
     )

@@ -15,12 +15,13 @@ from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreC
 from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, parse_instant
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
-from promptkeel.prompt import BuilderCore, Prompt
+from promptkeel.prompt import BuilderCore, Prompt, UnprovenBuilder
 from promptkeel.properties import check_properties
 from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
-from promptkeel.store.base import History, Neighbour, Receipt
+from promptkeel.store.arguments import check_flag, check_size
+from promptkeel.store.base import Engine, History, Neighbour, Receipt, Replicated
 from promptkeel.store.facade import Store, StoreCore
 from promptkeel.store.opening import open_engine
 from promptkeel.store.operations import LINEAGE, Correct, Outcome, Remember
@@ -60,6 +61,8 @@ class KeelCore:
         new_id: Callable[[], str],
         token_counter: str,
         observe: Callable[[BlockEvent], object] | None,
+        cache_bytes: int,
+        cache_facts: int,
         options: Mapping[str, Any],
     ) -> None:
         given: object = blocks
@@ -71,9 +74,14 @@ class KeelCore:
         self._new_id = new_id
         self._token_counter = token_counter
         self._observe = observe
+        self._kept = {
+            "cache_bytes": check_size(cache_bytes, field="cache_bytes"),
+            "cache_facts": check_size(cache_facts, field="cache_facts"),
+        }
         self._options = dict(options)
         self._store: StoreCore | None = None
         self._builder: BuilderCore | None = None
+        self._unproven: UnprovenBuilder | None = None
 
     # -- life
 
@@ -88,12 +96,20 @@ class KeelCore:
         engine = yield Call(lambda: open_engine(self.url, clock=self._clock, **self._options))
         try:
             store = Store(engine)
-            resolver = yield Call(lambda: ResolverCore(self.specs, memory=store, observe=self._observe))
+            resolver = yield Call(self._resolver, store)
+            if isinstance(engine, Replicated):
+                unproven = yield Call(self._resolver, Store(engine.standby), engine)
+                self._unproven = UnprovenBuilder(unproven, self._token_counter)
             self._builder = BuilderCore(resolver, self._token_counter)
             self._store = store.core
         except BaseException:
             engine.close()
             raise
+
+    def _resolver(self, memory: Store, primary: Engine | None = None) -> ResolverCore:
+        # A replica need not be there for its resolver to be made.
+        secret = None if primary is None else primary.secret()
+        return ResolverCore(self.specs, memory=memory, secret=secret, observe=self._observe, **self._kept)
 
     def stop(self) -> Steps[None]:
         """Close the store and forget what is kept."""
@@ -101,6 +117,9 @@ class KeelCore:
         builder, self._builder = self._builder, None
         if builder is not None:
             builder.resolver.clear()
+        unproven, self._unproven = self._unproven, None
+        if unproven is not None:
+            unproven.resolver.clear()
         if store is not None:
             yield from store.close()
 
@@ -117,6 +136,16 @@ class KeelCore:
         if self._builder is None:
             raise StoreClosedError(f"{self.url} is not open; use 'with' or 'async with'")
         return self._builder
+
+    def reader(self, *, strict: bool) -> BuilderCore | UnprovenBuilder:
+        """What builds prompts: strictly, or from the replica alone where there is one and that is enough."""
+        builder = self.builder
+        return builder if check_flag(strict, field="strict") or self._unproven is None else self._unproven
+
+    def _forget_kept(self) -> None:
+        self.builder.resolver.clear()
+        if self._unproven is not None:
+            self._unproven.resolver.clear()
 
     # -- writing
 
@@ -280,7 +309,7 @@ class KeelCore:
     def erase(self, scope: TenantScope, node_id: str) -> Steps[Receipt]:
         """Remove a node and all that was kept of it; the receipt holds no text."""
         receipt = yield from self.store.erase(scope, node_id)
-        self.builder.resolver.clear()
+        self._forget_kept()
         return receipt
 
     def erase_all(
@@ -323,7 +352,7 @@ class KeelCore:
             ConflictError: something else than ``expected`` would go now; nothing was erased.
         """
         receipt = yield from erase_steps(self.store, request, expected=expected)
-        self.builder.resolver.clear()
+        self._forget_kept()
         return receipt
 
     def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:
@@ -343,27 +372,33 @@ class KeelCore:
 
     # -- reading
 
-    def prompt(self, scope: TenantScope) -> Steps[Prompt]:
+    def prompt(self, scope: TenantScope, *, strict: bool = True) -> Steps[Prompt]:
         """The prompt of a scope, verified after this call began.
+
+        Args:
+            scope: who asks.
+            strict: where False, a replica may answer alone, as far behind as it is; ``freshness`` then says so.
 
         Raises:
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
-        return (yield from self.builder.build(scope))
+        return (yield from self.reader(strict=strict).build(scope))
 
-    def resolve(self, scope: TenantScope) -> Steps[Resolution]:
-        """The blocks of a scope, verified after this call began."""
-        return (yield from self.builder.resolver.resolve(scope))
+    def resolve(self, scope: TenantScope, *, strict: bool = True) -> Steps[Resolution]:
+        """The blocks of a scope, verified after this call began unless not ``strict``, as for ``prompt``."""
+        return (yield from self.reader(strict=strict).resolve(scope))
 
-    def facts(self, scope: TenantScope, block: str | None = None) -> Steps[tuple[BlockFact, ...]]:
-        """What the memory blocks say at a scope: all of them, or one.
+    def facts(
+        self, scope: TenantScope, block: str | None = None, *, strict: bool = True
+    ) -> Steps[tuple[BlockFact, ...]]:
+        """What the memory blocks say at a scope: all of them, or one; ``strict`` as for ``prompt``.
 
         Raises:
             InvalidInputError: no memory block has this name.
         """
         if block is not None:
             self._lane_spec(block)
-        resolution = yield from self.resolve(scope)
+        resolution = yield from self.resolve(scope, strict=strict)
         return tuple(
             fact
             for found in resolution.blocks

@@ -14,7 +14,7 @@ from promptkeel.blocks import PromptBlockSpec
 from promptkeel.core import KeelCore
 from promptkeel.instants import Clock, system_clock
 from promptkeel.prompt import Prompt
-from promptkeel.resolver import BlockEvent, Counters
+from promptkeel.resolver import CACHE_BYTES, CACHE_FACTS, BlockEvent, Counters
 from promptkeel.scope import TenantScope
 from promptkeel.steps import as_async, drive
 from promptkeel.store.facade import Store
@@ -71,13 +71,17 @@ class Keel(KeelFacade):
     history = as_async(KeelCore.history)
     why = as_async(KeelCore.why)
 
-    async def prompt(self, scope: TenantScope) -> Prompt:
+    async def prompt(self, scope: TenantScope, *, strict: bool = True) -> Prompt:
         """The prompt of a scope, verified after this call began; the very same object where nothing has moved.
+
+        Args:
+            scope: who asks.
+            strict: where False, a replica may answer alone, as far behind as it is; ``freshness`` then says so.
 
         Raises:
             BlockResolutionError: a block's source could not be read; names the block and the scope.
         """
-        builder = self.core.builder
+        builder = self.core.builder if strict is True else self.core.reader(strict=strict)
         found = builder.look(scope)
         return found if isinstance(found, Prompt) else await drive(builder.build(scope, found))
 
@@ -102,6 +106,8 @@ def open_core(
     new_id: Callable[[], str] | None,
     token_counter: str,
     observe: Callable[[BlockEvent], object] | None,
+    cache_bytes: int,
+    cache_facts: int,
     options: Mapping[str, Any],
 ) -> KeelCore:
     """The core of a keel, not yet started; arguments as ``open``."""
@@ -112,6 +118,8 @@ def open_core(
         new_id=_random_id if new_id is None else new_id,
         token_counter=token_counter,
         observe=observe,
+        cache_bytes=cache_bytes,
+        cache_facts=cache_facts,
         options=options,
     )
 
@@ -124,6 +132,8 @@ def open(  # noqa: A001 - promptkeel.open is the public name
     new_id: Callable[[], str] | None = None,
     token_counter: str = "estimate",
     observe: Callable[[BlockEvent], object] | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    cache_facts: int = CACHE_FACTS,
     **options: Any,
 ) -> Keel:
     """A keel on the store at an address, to be entered with ``async with``.
@@ -135,7 +145,9 @@ def open(  # noqa: A001 - promptkeel.open is the public name
         new_id: answers a new id for each remembered node.
         token_counter: the name of what counts a prompt's tokens.
         observe: called with each ``BlockEvent`` of a resolve.
-        options: the store's own, as ``busy_timeout`` in seconds.
+        cache_bytes: how many bytes of rendered text are kept.
+        cache_facts: how many facts are kept in lanes; a scope that does not fit is read whole again.
+        options: the store's own, as ``busy_timeout`` in seconds, or ``replica`` and ``replica_timeout``.
 
     Raises:
         InvalidDeclarationError: the blocks cannot mean anything. Errors of the store are raised on entering.
@@ -148,6 +160,8 @@ def open(  # noqa: A001 - promptkeel.open is the public name
             new_id=new_id,
             token_counter=token_counter,
             observe=observe,
+            cache_bytes=cache_bytes,
+            cache_facts=cache_facts,
             options=options,
         )
     )

@@ -2,5 +2,6 @@
 
 from promptkeel.prompt.builder import BlockingPromptBuilder, BuilderCore, PromptBuilder
 from promptkeel.prompt.prompt import Prompt
+from promptkeel.prompt.unproven import UnprovenBuilder
 
-__all__ = ["BlockingPromptBuilder", "BuilderCore", "Prompt", "PromptBuilder"]
+__all__ = ["BlockingPromptBuilder", "BuilderCore", "Prompt", "PromptBuilder", "UnprovenBuilder"]

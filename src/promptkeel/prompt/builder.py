@@ -22,7 +22,7 @@ class BuilderCore:
     def look(self, scope: TenantScope) -> Prompt | Unsettled:
         """The prompt built before, where it is known to hold still; else what ``build`` goes on with."""
         found = self.resolver.look(scope)
-        return self._prompt(found) if isinstance(found, Resolution) else found
+        return self.prompt_of(found) if isinstance(found, Resolution) else found
 
     def build(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Prompt]:
         """The prompt of a scope; ``seen`` is what ``look`` has just answered.
@@ -31,9 +31,14 @@ class BuilderCore:
             BlockResolutionError: a block's source could not be read.
         """
         resolution = yield from self.resolver.resolve(scope, seen)
-        return self._prompt(resolution)
+        return self.prompt_of(resolution)
 
-    def _prompt(self, resolution: Resolution) -> Prompt:
+    def resolve(self, scope: TenantScope) -> Steps[Resolution]:
+        """The blocks of a scope."""
+        return (yield from self.resolver.resolve(scope))
+
+    def prompt_of(self, resolution: Resolution) -> Prompt:
+        """The prompt of an answer, made once."""
         # By the counter, not by the builder: what is kept with an answer must not keep a store alive.
         prompt = resolution.derived.get(self._counter)
         if prompt is None:

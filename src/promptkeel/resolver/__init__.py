@@ -1,6 +1,8 @@
 """Which blocks, how fresh, and what is kept between calls."""
 
 from promptkeel.resolver.resolver import (
+    CACHE_BYTES,
+    CACHE_FACTS,
     BlockingPromptBlockResolver,
     PromptBlockResolver,
     ResolverCore,
@@ -9,6 +11,8 @@ from promptkeel.resolver.resolver import (
 from promptkeel.resolver.values import BlockEvent, Counters, Freshness, Resolution, ResolvedBlock
 
 __all__ = [
+    "CACHE_BYTES",
+    "CACHE_FACTS",
     "BlockEvent",
     "BlockingPromptBlockResolver",
     "Counters",

@@ -125,3 +125,14 @@ def check_count(count: object, *, field: str) -> int:
     if type(count) is not int or count < 1:
         raise InvalidInputError(f"must be a whole number of at least 1 change, not {count!r}", field=field)
     return count
+
+
+def check_size(size: object, *, field: str) -> int:
+    """A bound itself; 0 keeps nothing.
+
+    Raises:
+        InvalidInputError: it is no whole number of at least 0.
+    """
+    if type(size) is not int or size < 0:
+        raise InvalidInputError(f"must be a whole number of at least 0, not {size!r}", field=field)
+    return size

@@ -347,6 +347,14 @@ class Engine(Protocol):
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
 
 
+@runtime_checkable
+class Replicated(Protocol):
+    """An engine that reads from a replica what it can prove."""
+
+    standby: Engine
+    """The replica by itself: for reads that need not be strict."""
+
+
 class SnapshotEngine(Protocol):
     """A frozen view; safe from any thread, one call at a time."""
 

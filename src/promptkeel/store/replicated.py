@@ -35,6 +35,7 @@ from promptkeel.errors import (
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.arguments import check_flag, check_seconds
 from promptkeel.store.base import CatchUp, Heads, LaneRequest
 from promptkeel.store.history import Standing, standing
 from promptkeel.store.postgres import LOG_LIMIT, PostgresEngine
@@ -46,6 +47,7 @@ T = TypeVar("T")
 REPLICA_TIMEOUT: Final = 5.0
 """Seconds that a strict read waits for a standby, unless told otherwise."""
 
+_LONGEST_TIMEOUT: Final = 86_400.0
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
 """Between two looks at a standby that is behind, in seconds; each pause is twice the one before."""
@@ -174,12 +176,8 @@ class ReplicatedEngine(PostgresEngine):
     ) -> None:
         if not isinstance(replica, str):
             raise InvalidInputError(f"must be an address, not {type(replica).__name__}", field="replica")
-        if type(replica_timeout) not in (int, float) or not 0 <= replica_timeout < float("inf"):
-            raise InvalidInputError(f"must be at least 0 seconds, not {replica_timeout!r}", field="replica_timeout")
-        if not isinstance(replica_fallback, bool):
-            raise InvalidInputError(f"must be True or False, not {replica_fallback!r}", field="replica_fallback")
-        self._patience = replica_timeout
-        self._fallback = replica_fallback
+        self._patience = check_seconds(replica_timeout, field="replica_timeout", longest=_LONGEST_TIMEOUT)
+        self._fallback = check_flag(replica_fallback, field="replica_fallback")
         self._is_known = False
         self._is_primary_itself = False
         super().__init__(
