@@ -55,8 +55,8 @@ def test_the_classes_have_the_bases_that_are_drawn(name: str) -> None:
 def example(kind: type[BaseException]) -> BaseException:
     if issubclass(kind, errors.InvalidInputError):
         return kind("is wrong; mend it", field="label", where="node 'n'")
-    if kind is errors.BlockResolutionError:
-        return errors.BlockResolutionError("the file is gone", block="RULES", scope="org:acme")
+    if issubclass(kind, errors.BlockResolutionError):
+        return kind("the file is gone", block="RULES", scope="org:acme")
     if kind is errors.MissingExtraError:
         return errors.MissingExtraError("cli")
     return kind("what is wrong; what to do")

@@ -6,7 +6,9 @@ Memory in, a prompt out: complete, attributed, fresh, byte-stable and accountabl
 
 from promptkeel.blocks import ComputedSource, FileSource, MemoryLane, PromptBlockSpec, StaticSource
 from promptkeel.errors import (
+    BlockContractError,
     BlockError,
+    BlockGateError,
     BlockResolutionError,
     CommitUnknownError,
     CompactedError,
@@ -31,6 +33,8 @@ from promptkeel.errors import (
     ReplicaBehindError,
     ReplicaMismatchError,
     ScannerError,
+    SourceOverloadedError,
+    SourceTimeoutError,
     SourceUnavailableError,
     StoreBusyError,
     StoreClosedError,
@@ -53,8 +57,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "EMPTY_MEMORY_REVISION",
+    "BlockContractError",
     "BlockError",
     "BlockFact",
+    "BlockGateError",
     "BlockResolutionError",
     "BlockRevision",
     "CommitUnknownError",
@@ -95,6 +101,8 @@ __all__ = [
     "ResolvedBlock",
     "ScannerError",
     "ScopeLevel",
+    "SourceOverloadedError",
+    "SourceTimeoutError",
     "SourceUnavailableError",
     "StaticSource",
     "StoreBusyError",

@@ -30,8 +30,12 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │       ├── ReplicaBehindError (TimeoutError) a replica did not reach the primary's position in time
     │       └── ReplicaMismatchError            a replica that does not follow this primary, or no longer
     ├── SourceUnavailableError (OSError)        a block's source could not be read
+    │   ├── SourceTimeoutError (TimeoutError)   it took longer than its block allows
+    │   └── SourceOverloadedError               too many calls of it were left behind and still run
     ├── BlockError
     │   ├── BlockResolutionError                names the block and the scope
+    │   │   ├── BlockGateError (TypeError)      a gate raised, took too long, or answered no bool
+    │   │   └── BlockContractError (TypeError)  a source raised a defect, or answered with what is no content
     │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
     ├── ExchangeError (ValueError)              a file that cannot be imported or exported
     └── MissingExtraError (ImportError)         names its own install line
@@ -179,6 +183,14 @@ class ReplicaMismatchError(StoreUnavailableError):
     """What was given as a replica does not follow this primary, or does so no longer."""
 
 
+class SourceTimeoutError(SourceUnavailableError, TimeoutError):
+    """A block's source took longer than the block's timeout; what it answers later is dropped."""
+
+
+class SourceOverloadedError(SourceUnavailableError):
+    """Too many calls of a source were left behind after their timeout and still run; it is not called again yet."""
+
+
 class BlockError(PromptkeelError):
     """Something about the blocks of a prompt."""
 
@@ -198,11 +210,19 @@ class BlockResolutionError(BlockError):
         super().__init__(f"block {block} at scope {scope or '(deployment)'}: {reason}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_block_error, (self.reason, self.block, self.scope), vars(self)
+        return _rebuild_block_error, (type(self), self.reason, self.block, self.scope), vars(self)
 
 
-def _rebuild_block_error(reason: str, block: str, scope: str) -> BlockResolutionError:
-    return BlockResolutionError(reason, block=block, scope=scope)
+def _rebuild_block_error(kind: type[BlockResolutionError], reason: str, block: str, scope: str) -> BlockResolutionError:
+    return kind(reason, block=block, scope=scope)
+
+
+class BlockGateError(BlockResolutionError, TypeError):
+    """A block's gate raised, took too long, or answered something else than True or False."""
+
+
+class BlockContractError(BlockResolutionError, TypeError):
+    """A block's source has a defect: it raised one, or answered with what is no content of such a block."""
 
 
 class MissingFactsError(BlockError, ValueError):
