@@ -24,6 +24,7 @@ import attrs
 import peer
 import promptkeel
 from measured import GROUPS, Bench, Row
+from table import print_table
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,52 +54,6 @@ def _environment() -> dict[str, Any]:
     }
 
 
-_HEADINGS = ("work", "against", "measured", "goal", "met", "symfonic-core", "took", "base")
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    met = "" if row.met is None else ("yes" if row.met else "NO")
-    return (row.work, row.against, _number(row.measured, row.unit), _number(row.goal, row.unit), met, row.peer_text,
-            _seconds(row.took), _seconds(row.base))  # fmt: skip
-
-
-def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return ""
-    if unit:
-        return f"{value:,.1f} {unit}" if value < 100 else f"{value:,.0f} {unit}"
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if value >= 0.1 else f"1/{1 / value:,.0f}"
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return ""
-    for size, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
-def _print_table(rows: list[Row]) -> None:
-    cells = [_cells(row) for row in rows]
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
-        for line in (_HEADINGS, *cells):
-            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-        return
-    table = Table(show_lines=False)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading in {"work", "against", "met"} else "right")
-    for line in cells:
-        table.add_row(*line, style="red" if line[4] == "NO" else None)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-
-
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
@@ -113,7 +68,7 @@ def main() -> None:
             for measure in GROUPS[name]:
                 print(f"[{time.monotonic() - started:5.0f} s] {name}: {measure.__doc__}", file=sys.stderr, flush=True)
                 rows.extend(measure(bench))
-    _print_table(rows)
+    print_table(rows)
     said = ", ".join(f"{name} {value}" for name, value in environment.items() if value is not None)
     print(f"{said}; {time.monotonic() - started:.0f} s")
     print("Ratios are medians of interleaved pairs; times are indicative. 'symfonic-core' has its nodes in RAM.")
