@@ -15,10 +15,10 @@ LANE = MemoryLane("SOUL:")
 
 
 def test_a_canonical_name_brings_its_tier_and_order():
-    for name, (tier, order) in CANONICAL.items():
-        source = LANE if tier in ("profile", "session") else TEXT
+    for name, canonical in CANONICAL.items():
+        source = LANE if canonical.tier in ("profile", "session") else TEXT
         spec = PromptBlockSpec(name=name, source=source)
-        assert (spec.tier, spec.order) == (tier, order)
+        assert (spec.tier, spec.order) == (canonical.tier, canonical.order)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,47 @@
 """What an operator declares: which blocks a prompt has and where their content comes from."""
 
-from promptkeel.blocks.sources import BlockSource, ComputedSource, FileSource, MemoryLane, StaticSource
-from promptkeel.blocks.spec import CANONICAL, TIERS, PromptBlockSpec, Tier, in_prompt_order
+from promptkeel.blocks.computed import ComputedSource
+from promptkeel.blocks.failures import FAILURE_ACTIONS, FailurePolicy
+from promptkeel.blocks.files import FileSource
+from promptkeel.blocks.lanes import MemoryLane
+from promptkeel.blocks.source import BlockSource, LoadedSource, Sharing, StoreBacked
+from promptkeel.blocks.spec import Gate, PromptBlockSpec, in_prompt_order
+from promptkeel.blocks.static import StaticSource
+from promptkeel.blocks.taxonomy import (
+    CANONICAL,
+    CHANNELS,
+    LAYERS,
+    PERMISSIONS,
+    TIERS,
+    Canonical,
+    Channel,
+    Layer,
+    Permission,
+    Tier,
+)
 
 __all__ = [
     "CANONICAL",
+    "CHANNELS",
+    "FAILURE_ACTIONS",
+    "LAYERS",
+    "PERMISSIONS",
     "TIERS",
     "BlockSource",
+    "Canonical",
+    "Channel",
     "ComputedSource",
+    "FailurePolicy",
     "FileSource",
+    "Gate",
+    "Layer",
+    "LoadedSource",
     "MemoryLane",
+    "Permission",
     "PromptBlockSpec",
+    "Sharing",
     "StaticSource",
+    "StoreBacked",
     "Tier",
     "in_prompt_order",
 ]

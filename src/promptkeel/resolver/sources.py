@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from typing import final
 
-from promptkeel.blocks.sources import ComputedSource, FileReader, FileSource, StaticSource, authored, check_computed
+from promptkeel.blocks.computed import ComputedSource, check_computed
+from promptkeel.blocks.files import FileReader, FileSource
+from promptkeel.blocks.source import authored
 from promptkeel.blocks.spec import PromptBlockSpec
+from promptkeel.blocks.static import StaticSource
 from promptkeel.model import BlockRevision
 from promptkeel.resolver.rendering import Rendering
 from promptkeel.resolver.values import Counters, failed
@@ -66,7 +69,8 @@ class SourceReader:
                 current = yield Call(reader.read)
                 self._rendering.tell(spec, scope.path, "read", started)
             return current
-        answer = yield Obtain(spec.source.function, scope)  # type: ignore[union-attr]
-        revision = check_computed(answer, f"block {spec.name}")
+        assert isinstance(spec.source, ComputedSource)  # noqa: S101 - nothing else is left
+        answer = yield Obtain(spec.source.function, scope)
+        revision = check_computed(answer)
         self._rendering.tell(spec, scope.path, "computed", started)
         return revision
