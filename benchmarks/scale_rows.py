@@ -535,9 +535,8 @@ def imported(side: Side, scale: Scale) -> Iterator[Row]:
         scale.say("  the same by the bare driver")
         bare = side.bare_import(lines)
     work = f"{side.name}: import of {scale.facts:,} facts"
-    yield Row(
-        work=work, against="bare driver, no triggers", measured=found["took"] / bare, took=found["took"], base=bare
-    )
+    took = found["took"]
+    yield Row(work=work, against="bare driver, no triggers", measured=took / bare, took=took, base=bare)
     yield Row(work="  the same", against="facts a second", measured=scale.facts / took, unit="/s")
     yield Row(work="  the bare driver", against="facts a second", measured=scale.facts / bare, unit="/s")
     yield Row(work="  memory of the process before", against="", measured=found["before"] / 1024, unit="MiB")
