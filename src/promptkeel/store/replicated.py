@@ -199,9 +199,13 @@ class ReplicatedEngine(PostgresEngine):
                 statement_timeout=statement_timeout,
                 pool_size=pool_size,
             )
-            self._meet()
         except BaseException:
             super().close()
+            raise
+        try:
+            self._meet()
+        except BaseException:
+            self.close()
             raise
 
     def _meet(self) -> None:
@@ -210,6 +214,7 @@ class ReplicatedEngine(PostgresEngine):
         except ReplicaMismatchError:
             raise
         except StoreUnavailableError:
+            # Allowed to be away, it is met at the first read of it.
             if not self._fallback:
                 raise
 
@@ -272,14 +277,7 @@ class ReplicatedEngine(PostgresEngine):
                 f"{self._standby_name} holds changes at {_shown(scope)} that {self._connections.name} never made: "
                 "it follows another primary; make it anew"
             )
-        raise self._is_behind(
-            f"at {_shown(scope)} "
-            + (
-                "it answered no read"
-                if last is None
-                else f"it stands at change {last.found.seq}, the primary at {position.seq}"
-            )
-        )
+        raise self._is_behind("the replay ended every read of it" if last is None else _distance(position, last.found))
 
     def _is_behind(self, what: str) -> ReplicaBehindError:
         written = self._connections.short(lambda connection: connection.execute(_WRITTEN).fetchone())
@@ -344,6 +342,13 @@ def _check_schema(replica: str, schema: str) -> None:
         raise ReplicaMismatchError(
             f"the replica's address names the schema {named}, the primary's {schema}: name the same one"
         )
+
+
+def _distance(position: Heads, found: Heads) -> str:
+    past, present = next(
+        (past, present) for past, present in zip(position.levels, found.levels, strict=True) if present.seq < past.seq
+    )
+    return f"{past.scope or '(deployment)'} stands at change {present.seq} there, and at {past.seq} on the primary"
 
 
 def _shown(scope: TenantScope) -> str:
