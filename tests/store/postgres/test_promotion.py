@@ -17,6 +17,8 @@ from promptkeel.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from promptkeel.instants import system_clock
+from promptkeel.store.replicated import ReplicatedEngine
 from servers import PostgresServer, own_postgres, own_standby
 
 ACME = pk.TenantScope.parse("org:acme")
@@ -150,6 +152,20 @@ def test_a_primary_that_became_a_standby_answers_nothing_strictly(primary, stand
         pass
     with opened(standby.url, replica=primary.url) as keel:
         assert "lives by the sea" in keel.prompt(ADA).text
+
+
+def test_a_pooler_that_says_nothing_of_its_server_hides_no_standby(primary, standby):
+    engine = ReplicatedEngine(primary.url, replica=standby.url, clock=system_clock, replica_timeout=PATIENT)
+    try:
+        engine._connections._standby = True  # noqa: SLF001 - what it hides: how the server greets
+        primary.stop()
+        standby.promote()
+        (primary.data / "standby.signal").touch()
+        primary.start()
+        with pytest.raises(StoreReadOnlyError, match="is a standby now"):
+            engine.heads(ADA)
+    finally:
+        engine.close()
 
 
 def test_a_replica_that_is_killed_fails_strict_reads_of_what_moved_and_is_used_again_when_it_is_back(primary, standby):
