@@ -157,7 +157,7 @@ def test_a_primary_that_became_a_standby_answers_nothing_strictly(primary, stand
 def test_a_pooler_that_says_nothing_of_its_server_hides_no_standby(primary, standby):
     engine = ReplicatedEngine(primary.url, replica=standby.url, clock=system_clock, replica_timeout=PATIENT)
     try:
-        engine._connections._standby = True  # noqa: SLF001 - what it hides: how the server greets
+        engine._connections._standby = True  # what it hides: how the server greets
         primary.stop()
         standby.promote()
         (primary.data / "standby.signal").touch()
