@@ -417,27 +417,38 @@ def scopes(side: Side, scale: Scale) -> Iterator[Row]:
         next_few, next_many = _asked(scale.few), _asked(scale.many)
         engines = small.store.core.engine, large.store.core.engine
 
-        def row(work: str, subject: Callable[[], object], base: Callable[[], object], goal: float | None) -> Row:
+        def row(
+            work: str,
+            subject: Callable[[], object],
+            base: Callable[[], object],
+            goal: float | None = None,
+            against: str = f"{scale.few:,} scopes",
+        ) -> Row:
             found = compare(repeated(subject), repeated(base), scale.pairs)
-            against = f"{scale.few:,} scopes" if goal is not None else "bare driver"
             return Row(
                 work=f"{side.name}, {scale.many:,} scopes: {work}", against=against, measured=found.ratio, goal=goal,
                 took=found.subject, base=found.base, pairs=found.pairs,
             )  # fmt: skip
 
-        yield row("heads probe", lambda: engines[1].heads(next_many()),
-                  lambda: engines[0].heads(next_few()), 1.3)  # fmt: skip
-        yield row("bare driver's heads", lambda: bare_large.heads(next_many().path),
-                  lambda: bare_small.heads(next_few().path), 1.3)  # fmt: skip
-        yield row("heads probe", lambda: engines[1].heads(next_many()),
-                  lambda: bare_large.heads(next_many().path), None)  # fmt: skip
-        yield row(f"lane of {NODES} read and digested", lambda: blocking.scan_memory_lane(
-            large.store, next_many(), _PREFIX), lambda: blocking.scan_memory_lane(
-            small.store, next_few(), _PREFIX), 1.3)  # fmt: skip
-        yield row("bare driver's lane", lambda: bare_large.lane(next_many().path),
-                  lambda: bare_small.lane(next_few().path), 1.3)  # fmt: skip
-        yield row(f"lane of {NODES} read and digested", lambda: blocking.scan_memory_lane(
-            large.store, next_many(), _PREFIX), lambda: bare_large.lane(next_many().path), None)  # fmt: skip
+        def lane(keel: Any, scope: Callable[[], pk.TenantScope]) -> Callable[[], object]:
+            return lambda: blocking.scan_memory_lane(keel.store, scope(), _PREFIX)
+
+        def bare_heads(bare: Bare, scope: Callable[[], pk.TenantScope]) -> Callable[[], object]:
+            return lambda: bare.heads(scope().path)
+
+        def bare_lane(bare: Bare, scope: Callable[[], pk.TenantScope]) -> Callable[[], object]:
+            return lambda: bare.lane(scope().path)
+
+        def heads(number: int, scope: Callable[[], pk.TenantScope]) -> Callable[[], object]:
+            return lambda: engines[number].heads(scope())
+
+        yield row("heads probe", heads(1, next_many), heads(0, next_few), 1.3)
+        yield row("bare driver's heads", bare_heads(bare_large, next_many), bare_heads(bare_small, next_few))
+        yield row("heads probe", heads(1, next_many), bare_heads(bare_large, next_many), against="the bare driver")
+        work = f"lane of {NODES} read and digested"
+        yield row(work, lane(large, next_many), lane(small, next_few), 1.3)
+        yield row("bare driver's lane", bare_lane(bare_large, next_many), bare_lane(bare_small, next_few))
+        yield row(work, lane(large, next_many), bare_lane(bare_large, next_many), against="the bare driver")
         warm = pk.TenantScope.parse(scope_path(1))
         yield row("warm prompt", lambda: large.prompt(warm), lambda: small.prompt(warm), 1.3)
         for _ in range(_ASKED):
@@ -507,17 +518,22 @@ def _batches(lines: Path) -> Iterator[list[tuple[Any, ...]]]:
 
 
 _IMPORT: Final = """
-import json, resource, sys, time
+import json, sys, time
+from pathlib import Path
 from promptkeel import blocking
 from promptkeel.exchange import ImportSettings, JsonLines, import_steps
 from promptkeel.steps import drive_blocking
 store = blocking.open_store(sys.argv[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def most():
+    # The process's own peak: what getrusage says is inherited from whoever started it.
+    (line,) = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
+    return int(line.split()[1])
+before = most()
 started = time.perf_counter()
 with open(sys.argv[2], "rb") as stream:
     report = drive_blocking(import_steps(store.core, stream, JsonLines(), ImportSettings(chunk=int(sys.argv[3]))))
 took = time.perf_counter() - started
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+after = most()
 print(json.dumps({"took": took, "inserted": report.inserted, "before": before, "after": after}))
 """
 
