@@ -74,7 +74,7 @@ class KeelCore:
         self._new_id = new_id
         self._token_counter = token_counter
         self._observe = observe
-        self._kept = {
+        self._kept: dict[str, Any] = {
             "cache_bytes": check_size(cache_bytes, field="cache_bytes"),
             "cache_facts": check_size(cache_facts, field="cache_facts"),
         }
@@ -372,11 +372,11 @@ class KeelCore:
 
     # -- reading
 
-    def prompt(self, scope: TenantScope, *, strict: bool = True) -> Steps[Prompt]:
+    def prompt(self, scope: TenantScope | None = None, *, strict: bool = True) -> Steps[Prompt]:
         """The prompt of a scope, verified after this call began.
 
         Args:
-            scope: who asks.
+            scope: who asks; left out, only what the whole deployment shares is in the prompt, which names the rest.
             strict: where False, a replica may answer alone, as far behind as it is; ``freshness`` then says so.
 
         Raises:
@@ -384,7 +384,7 @@ class KeelCore:
         """
         return (yield from self.reader(strict=strict).build(scope))
 
-    def resolve(self, scope: TenantScope, *, strict: bool = True) -> Steps[Resolution]:
+    def resolve(self, scope: TenantScope | None = None, *, strict: bool = True) -> Steps[Resolution]:
         """The blocks of a scope, verified after this call began unless not ``strict``, as for ``prompt``."""
         return (yield from self.reader(strict=strict).resolve(scope))
 

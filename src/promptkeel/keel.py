@@ -71,11 +71,11 @@ class Keel(KeelFacade):
     history = as_async(KeelCore.history)
     why = as_async(KeelCore.why)
 
-    async def prompt(self, scope: TenantScope, *, strict: bool = True) -> Prompt:
+    async def prompt(self, scope: TenantScope | None = None, *, strict: bool = True) -> Prompt:
         """The prompt of a scope, verified after this call began; the very same object where nothing has moved.
 
         Args:
-            scope: who asks.
+            scope: who asks; left out, only what the whole deployment shares is in the prompt, which names the rest.
             strict: where False, a replica may answer alone, as far behind as it is; ``freshness`` then says so.
 
         Raises:

@@ -3,7 +3,8 @@
 Everything that may block or wait is written once, as a generator that yields steps: run a function that may block, wait
 for something awaitable, wait for another call's flight, do several things side by side. ``drive`` does the steps with
 ``await`` on asyncio or trio; ``drive_blocking`` does them in the calling thread. What a step answers is sent back into
-the generator; what it raises is thrown in, cancellation included, so that ``finally`` clauses hold on both sides.
+the generator; what it raises is thrown in, cancellation included, so that ``finally`` clauses hold on both sides. What
+blocks for an unknown time runs in a ``bulkheads.Bulkhead`` and is waited for with ``Pause``.
 """
 
 from __future__ import annotations
@@ -128,6 +129,24 @@ class Pause(Step):
         self.signal = signal
 
 
+@final
+class Within(Step):
+    """Obtain something, but await it for at most some seconds; raises ``Expired`` beyond.
+
+    Only what is awaited can be cut short: what blocks belongs into a ``Bulkhead``.
+    """
+
+    __slots__ = ("seconds", "step")
+
+    def __init__(self, seconds: float, step: Obtain) -> None:
+        self.seconds = seconds
+        self.step = step
+
+
+class Expired(TimeoutError):  # noqa: N818 - caught by whoever set the limit, who says what took too long
+    """The seconds of a ``Within`` are over."""
+
+
 async def drive(steps: Steps[T]) -> T:
     """Do the steps on the running event loop; blocking calls go to worker threads."""
     try:
@@ -151,6 +170,10 @@ async def _perform(step: Step) -> Any:
     if isinstance(step, Obtain):
         answer = step.function(*step.arguments)
         return await answer if inspect.isawaitable(answer) else answer
+    if isinstance(step, Within):
+        with anyio.move_on_after(step.seconds):
+            return await _perform(step.step)
+        raise Expired
     if isinstance(step, Wait):
         event = anyio.Event()
         step.signal.on_set(event.set)
@@ -227,6 +250,8 @@ def drive_blocking(steps: Steps[T]) -> T:
 def _perform_blocking(step: Step) -> Any:
     if isinstance(step, Call):
         return step.function(*step.arguments)
+    if isinstance(step, Within):
+        return _perform_blocking(step.step)
     if isinstance(step, Obtain):
         answer = step.function(*step.arguments)
         if inspect.isawaitable(answer):

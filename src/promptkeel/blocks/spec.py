@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from promptkeel.blocks.failures import FailurePolicy, check_seconds, failure_policy
+from promptkeel.blocks.failures import FailureAction, FailurePolicy, check_seconds, failure_policy
 from promptkeel.blocks.source import SHARINGS, BlockSource, Sharing, StoreBacked, takes_a_scope
 from promptkeel.blocks.static import StaticSource
 from promptkeel.blocks.taxonomy import (
@@ -39,6 +39,15 @@ Gate = Callable[[TenantScope], bool | Awaitable[bool]]
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _TIMEOUT: Final = 5.0
 _GATE_TIMEOUT: Final = 0.5
+
+
+def _as_given_failure(given: FailurePolicy | FailureAction | None) -> FailurePolicy:
+    # Checked and completed with all the others, where the block can be named.
+    return given  # type: ignore[return-value]
+
+
+def _as_given_permissions(given: Iterable[Permission] | None) -> frozenset[Permission]:
+    return given  # type: ignore[return-value]
 
 
 @final
@@ -83,10 +92,10 @@ class PromptBlockSpec:
     policy: RenderPolicy = attrs.field(factory=RenderPolicy)
     render_when: Gate | None = None
     gate_timeout: float = _GATE_TIMEOUT
-    on_failure: FailurePolicy = attrs.field(default=None)
+    on_failure: FailurePolicy = attrs.field(default=None, converter=_as_given_failure)
     timeout: float | None = None
     inherit: bool = attrs.field(default=None)
-    permissions: frozenset[Permission] = attrs.field(default=None)
+    permissions: frozenset[Permission] = attrs.field(default=None, converter=_as_given_permissions)
 
     def __attrs_post_init__(self) -> None:
         if type(self.name) is not str or not _NAME.fullmatch(self.name):
@@ -111,15 +120,7 @@ class PromptBlockSpec:
             )
         if not isinstance(source, StoreBacked) and not takes_a_scope(getattr(source, "load", None)):
             raise _wrong("source", f"{type(source).__name__} needs a method load(scope)")
-        sharing = source.sharing
-        if (
-            type(source.kind) is not str
-            or type(source.is_learned) is not bool
-            or not isinstance(sharing, tuple)
-            or not sharing
-            or not all(each in SHARINGS for each in sharing)
-            or not isinstance(source.declared, tuple)
-        ):
+        if not _describes_itself(source):
             raise _wrong(
                 "source",
                 f"{type(source).__name__} must have kind as text, is_learned as True or False, sharing as a tuple of "
@@ -250,6 +251,18 @@ class PromptBlockSpec:
             self.policy.fingerprint,
         )
         return hashlib.sha256(repr(parts).encode(errors="backslashreplace")).hexdigest()[:32]
+
+
+def _describes_itself(source: Any) -> bool:
+    sharing: Any = source.sharing
+    return (
+        type(source.kind) is str
+        and type(source.is_learned) is bool
+        and isinstance(sharing, tuple)
+        and bool(sharing)
+        and all(each in SHARINGS for each in sharing)
+        and isinstance(source.declared, tuple)
+    )
 
 
 def _wrong(field: str, reason: str) -> InvalidDeclarationError:

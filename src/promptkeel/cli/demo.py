@@ -74,7 +74,7 @@ class Look:
         return [
             (
                 block.name,
-                len(block.facts) if block.is_learned else "",
+                len(block.facts) if block.is_learned and block.state != "omitted" else "",
                 self.prompt.block_tokens[block.name],
                 short_revision(block.revision_id),
                 ", ".join(_DONE.get(action, action) for action in self.actions(block.name)) or "reused",

@@ -133,7 +133,7 @@ def prompt_document(prompt: Prompt) -> dict[str, Any]:
             {
                 "name": block.name,
                 "tier": block.spec.tier,
-                "facts": len(block.facts) if block.is_learned else None,
+                "facts": len(block.facts) if block.is_learned and block.state != "omitted" else None,
                 "tokens": prompt.block_tokens[block.name],
                 "revision": block.revision_id,
                 "omitted": len(block.omitted),

@@ -19,12 +19,12 @@ class BuilderCore:
         self.resolver = resolver
         self._counter = token_counter(token_counter_name)
 
-    def look(self, scope: TenantScope) -> Prompt | Unsettled:
+    def look(self, scope: TenantScope | None) -> Prompt | Unsettled:
         """The prompt built before, where it is known to hold still; else what ``build`` goes on with."""
         found = self.resolver.look(scope)
         return self.prompt_of(found) if isinstance(found, Resolution) else found
 
-    def build(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Prompt]:
+    def build(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Prompt]:
         """The prompt of a scope; ``seen`` is what ``look`` has just answered.
 
         Raises:
@@ -33,7 +33,7 @@ class BuilderCore:
         resolution = yield from self.resolver.resolve(scope, seen)
         return self.prompt_of(resolution)
 
-    def resolve(self, scope: TenantScope) -> Steps[Resolution]:
+    def resolve(self, scope: TenantScope | None) -> Steps[Resolution]:
         """The blocks of a scope."""
         return (yield from self.resolver.resolve(scope))
 
@@ -60,8 +60,10 @@ class PromptBuilder(_BuilderFacade):
         token_counter: the name of what counts tokens: ``estimate``, ``utf8-bytes``, or an exact one of an extra.
     """
 
-    async def build(self, scope: TenantScope) -> Prompt:
+    async def build(self, scope: TenantScope | None) -> Prompt:
         """The prompt of a scope; the very same object where nothing has moved since the last call.
+
+        Without a scope, only what the whole deployment shares is in the prompt, which names the rest.
 
         Raises:
             BlockResolutionError: a block's source could not be read; names the block and the scope.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, final
 
 import attrs
 
-from promptkeel.render import render_region
+from promptkeel.blocks import Layer
+from promptkeel.prompt.notices import is_missing, notice_of
+from promptkeel.render import RenderedBlock
+from promptkeel.render.region import REGION_HEADING, render_region
 from promptkeel.resolver import Freshness, Resolution, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Heads
 from promptkeel.tokens import TokenCounter
 
+_PREFIX: Final = "prefix"
 _TEXT: Final = "text"
 
 
@@ -52,13 +56,45 @@ class Prompt:
         """Whether everything was verified after the call began."""
         return self.resolution.freshness
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Of a prompt without a scope, the names of the blocks that need one."""
+        return self.resolution.left_out
+
+    @cached_property
+    def notices(self) -> tuple[str, ...]:
+        """What the model is told about blocks that could not be read, a line each."""
+        return tuple(notice_of(block) for block in self.blocks if is_missing(block))
+
+    @cached_property
+    def prefix(self) -> str:
+        """The stable layer: the text up to where it changes from turn to turn; empty where nothing there speaks."""
+        return self._remembered(_PREFIX, lambda: render_region(self._texts("stable")))
+
+    @cached_property
+    def tail(self) -> str:
+        """The volatile layer: the volatile blocks, then the notices; empty where there are none."""
+        texts = [block.text for block in self._texts("volatile") if block.text]
+        if self.prefix or not (texts or self.notices):
+            return "\n\n".join([*texts, *self.notices])
+        # Nothing stands in front of it, so that it says itself what its fences mean.
+        return "\n\n".join([REGION_HEADING, *texts, *self.notices])
+
     @cached_property
     def text(self) -> str:
-        """The whole text; empty where no block has anything to say."""
+        """Everything that the model gets: the prefix, then the tail; empty where no block has anything to say."""
+        if not self.tail:
+            return self.prefix
+        return self._remembered(_TEXT, lambda: "\n\n".join(filter(None, (self.prefix, self.tail))))
+
+    def _texts(self, layer: Layer) -> list[RenderedBlock]:
+        return [block.rendered for block in self.blocks if block.spec.layer == layer]
+
+    def _remembered(self, key: str, make: Callable[[], str]) -> str:
         memo = self.resolution.memo
-        text = memo.get(_TEXT)
+        text = memo.get(key)
         if text is None:
-            text = memo[_TEXT] = render_region([block.rendered for block in self.blocks])
+            text = memo[key] = make()
         return str(text)
 
     @cached_property

@@ -36,17 +36,17 @@ class UnprovenBuilder:
             if spec.is_learned
         )
 
-    def look(self, scope: TenantScope) -> Prompt | Unsettled:
+    def look(self, scope: TenantScope | None) -> Prompt | Unsettled:
         """The prompt built before, where the replica is known to hold still; else what ``build`` goes on with."""
         found = self.resolver.look(scope)
         return self._builder.prompt_of(self._marked(found)) if isinstance(found, Resolution) else found
 
-    def build(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Prompt]:
+    def build(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Prompt]:
         """The prompt of a scope; ``seen`` is what ``look`` has just answered."""
         resolution = yield from self.resolve(scope, seen)
         return self._builder.prompt_of(resolution)
 
-    def resolve(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Resolution]:
+    def resolve(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Resolution]:
         """The blocks of a scope, marked."""
         resolution = yield from self.resolver.resolve(scope, seen)
         return self._marked(resolution)

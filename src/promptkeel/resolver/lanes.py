@@ -1,4 +1,4 @@
-"""Memory lanes: the driver of the state machine in ``states``, and the plain scan of a scanner without heads.
+"""Memory lanes: the driver of the state machine in ``states``.
 
 Where the store has heads, only what was touched is read, all lanes of one answer hold at one vector of heads, and only
 blocks whose revision moved are rendered. Calls that need the same reading share it.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from promptkeel.blocks.spec import PromptBlockSpec
-from promptkeel.lane import Lane, scan_steps
+from promptkeel.lane import Lane
 from promptkeel.render import RenderedBlock
 from promptkeel.resolver.flights import Flights
 from promptkeel.resolver.rendering import Rendering
@@ -28,7 +28,7 @@ from promptkeel.resolver.states import (
     is_untouched,
     requests_since,
 )
-from promptkeel.resolver.values import Counters, ResolvedBlock, failed
+from promptkeel.resolver.values import Counters
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
 from promptkeel.store.base import CatchUp, Engine, Heads, LaneRequest, LaneUpdate
@@ -69,19 +69,16 @@ class LaneReader:
         self._tickets = itertools.count(1)
         self._flights: Flights[KeptLanes] = Flights()
 
-    def probe(self, scope: TenantScope) -> object:
+    def probe(self) -> object:
         """One short statement; ``UNPROBED`` where the engine is not on this machine.
 
         Raises:
-            BlockResolutionError: the store could not be read.
+            StoreUnavailableError: the store could not be read.
         """
         if not self._engine.is_local:
             return UNPROBED
         self._counters.probes += 1
-        try:
-            return self._engine.probe()
-        except OSError as error:
-            raise failed(self._specs[0], scope, error) from error
+        return self._engine.probe()
 
     def read(self, scope: TenantScope, present: Callable[[], KeptLanes | None], token: object) -> Steps[KeptLanes]:
         """The scope's lanes now.
@@ -92,14 +89,11 @@ class LaneReader:
             token: what ``probe`` answered in this call; ``UNPROBED`` to have it asked.
 
         Raises:
-            BlockResolutionError: the store could not be read.
+            StoreUnavailableError: the store could not be read.
         """
-        try:
-            if not self._engine.is_local:
-                return (yield from self._read_remote(scope, present))
-            return (yield from self._read_local(scope, present(), self.probe(scope) if token is UNPROBED else token))
-        except OSError as error:
-            raise failed(self._specs[0], scope, error) from error
+        if not self._engine.is_local:
+            return (yield from self._read_remote(scope, present))
+        return (yield from self._read_local(scope, present(), self.probe() if token is UNPROBED else token))
 
     def _read_local(self, scope: TenantScope, before: KeptLanes | None, token: object) -> Steps[KeptLanes]:
         ticket = next(self._tickets)
@@ -216,41 +210,6 @@ class LaneReader:
     def _rendered(self, spec: PromptBlockSpec, lane: Lane, scope: TenantScope) -> RenderedBlock:
         kept = self._rendering.kept(spec, scope, lane.revision)
         return self._rendering.learned(spec, scope, lane.to_revision()) if kept is None else kept
-
-
-@final
-class LaneScanner:
-    """Scans the lanes of memory without heads, whole on every call; arguments as ``LaneReader``."""
-
-    def __init__(
-        self, memory: Any, specs: tuple[PromptBlockSpec, ...], rendering: Rendering, counters: Counters
-    ) -> None:
-        self._memory = memory
-        self._specs = specs
-        self._rendering = rendering
-        self._counters = counters
-
-    def scan(self, scope: TenantScope) -> Steps[list[ResolvedBlock]]:
-        """The learned blocks of the scope now.
-
-        Raises:
-            BlockResolutionError: the scanner could not read.
-        """
-        blocks = []
-        for spec in self._specs:
-            source = lane_source(spec)
-            started = time.perf_counter_ns()
-            self._counters.scans += 1
-            try:
-                revision = yield from scan_steps(self._memory, scope, source.label_prefix, source.profile_fields)
-            except OSError as error:
-                raise failed(spec, scope, error) from error
-            self._rendering.tell(spec, scope.path, "scanned", started)
-            rendered = self._rendering.kept(spec, scope, revision.revision)
-            if rendered is None:
-                rendered = yield Call(self._rendering.learned, spec, scope, revision)
-            blocks.append(ResolvedBlock(spec, rendered, revision))
-        return blocks
 
 
 def lane_source(spec: PromptBlockSpec) -> Any:

@@ -1,47 +1,44 @@
-"""Which blocks, how fresh: the resolver puts together what its readers find and keeps the answer.
+"""Which blocks, how fresh: the resolver asks its readers, and keeps the answer.
 
-A resolve probes the store once. Where nothing moved, it answers what it answered before. A source that fails is an
-error that names block and scope, never an empty block.
+A resolve asks gates first, then probes the store once and reads everything else beside it. Where nothing moved, it
+answers what it answered before. A source that fails is a matter of its block's policy, and never an empty block.
 """
 
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-import attrs
-
+from promptkeel.blocks.failures import check_seconds
+from promptkeel.blocks.lanes import MemoryLane
 from promptkeel.blocks.spec import PromptBlockSpec, in_prompt_order
-from promptkeel.errors import InvalidDeclarationError, InvalidInputError
-from promptkeel.lane import Lane
-from promptkeel.model import BlockRevision
-from promptkeel.render import RenderedBlock
+from promptkeel.errors import BlockResolutionError, InvalidDeclarationError, InvalidInputError
 from promptkeel.resolver.cache import BoundedCache
-from promptkeel.resolver.lanes import UNPROBED, LaneReader, LaneScanner
+from promptkeel.resolver.composing import Composer, Found, Kept, Stored
+from promptkeel.resolver.gates import GateKeeper
+from promptkeel.resolver.known_good import LastKnownGood
+from promptkeel.resolver.lanes import UNPROBED, LaneReader
+from promptkeel.resolver.outcomes import Failed
+from promptkeel.resolver.plans import Plan, View, places_of, scoped, scopeless
 from promptkeel.resolver.rendering import Rendering
-from promptkeel.resolver.sources import SourceReader
+from promptkeel.resolver.scanning import SCAN_TIMEOUT, LaneScanner
+from promptkeel.resolver.sources import Loader, SourceReader
 from promptkeel.resolver.states import KeptLanes, newer
-from promptkeel.resolver.values import BlockEvent, Counters, Observer, Resolution, ResolvedBlock
-from promptkeel.scope import TenantScope
+from promptkeel.resolver.values import BlockEvent, Counters, Observer, Resolution
+from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import Steps, as_async, as_blocking
-from promptkeel.store.base import HEADS, Engine, Heads
+from promptkeel.store.base import HEADS, Engine
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """The default bound of rendered text that is kept."""
 CACHE_FACTS: Final = 1_000_000
 """The default bound of facts that are kept in lanes."""
+_PLANS: Final = 256
+"""How many sets of shut gates are kept apart; with more, everything kept is forgotten once in a while."""
 
 _NO_LANES: Final = KeptLanes(0, None, None, (), ())  # type: ignore[arg-type]
-
-
-@attrs.frozen(eq=False)
-class _Kept:
-    """A scope's lanes and the whole answer that was made of them."""
-
-    lanes: KeptLanes
-    resolution: Resolution
-    sources: tuple[BlockRevision, ...]
 
 
 @final
@@ -74,135 +71,219 @@ class ResolverCore:
         cache_bytes: int = CACHE_BYTES,
         cache_facts: int = CACHE_FACTS,
         observe: Observer | None = None,
+        scan_timeout: float = SCAN_TIMEOUT,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_seconds(scan_timeout, "scan_timeout")
         self.specs = in_prompt_order(blocks)
         self.counters = Counters()
-        learned = tuple(spec for spec in self.specs if spec.is_learned)
-        engine = _engine_of(memory)
+        self._memory = memory
+        self._engine = _engine_of(memory)
+        self._scan_timeout = scan_timeout
+        self._now = now
         self._rendering = Rendering(
             self.specs,
-            secret=_check_memory(learned, memory, engine, secret),
+            secret=_check_memory(self.specs, memory, self._engine, secret),
             cache_bytes=cache_bytes,
             counters=self.counters,
             observe=observe,
         )
-        self._learned = learned
-        self._lanes: LaneReader | None = None
-        self._scanner: LaneScanner | None = None
-        if learned and engine is not None:
-            self._lanes = LaneReader(engine, learned, self._rendering, self.counters)
-        elif learned:
-            self._scanner = LaneScanner(memory, learned, self._rendering, self.counters)
-        authored = tuple(spec for spec in self.specs if not spec.is_learned)
-        self._sources = SourceReader(authored, self._rendering, self.counters)
-        self._kept: BoundedCache[str, _Kept] = BoundedCache(cache_facts, _weigh_kept)
+        tell = self.counters.leave_behind
+        self._gates = GateKeeper(self.specs, tell)
+        self._loaders = {spec.name: Loader(spec, tell) for spec in self.specs if not spec.is_stored}
+        self._good = LastKnownGood()
+        self._keeps_good = any(spec.on_failure.action == "last_known_good" for spec in self.specs)
+        self._composer = Composer(self._rendering, self._good)
+        self._kept: BoundedCache[Any, Kept] = BoundedCache(cache_facts, _weigh_kept)
+        self._scoped, self._scopeless = scoped(self.specs), scopeless(self.specs)
+        self._plans: dict[tuple[str, frozenset[str]], Plan] = {}
+        # The plan of every call that names a scope, where no gate has a say in it.
+        self._plain = None if self._scoped.gated else self._plan(self._scoped, frozenset())
 
-    def look(self, scope: TenantScope) -> Resolution | Unsettled:
+    def look(self, scope: TenantScope | None) -> Resolution | Unsettled:
         """The answer given before, if one probe and one stat per file show that it still holds; else what they said.
 
         Raises:
             InvalidInputError: this is no scope.
-            BlockResolutionError: the store could not be read.
         """
+        if scope is None:
+            return _UNSEEN
         if not isinstance(scope, TenantScope):
             raise InvalidInputError(f"must be a TenantScope, not {type(scope).__name__}", field="scope")
-        kept = self._kept.get(scope.path)
-        if kept is None or self._sources.has_computed:
+        plan = self._plain
+        return _UNSEEN if plan is None else self._look(plan, scope, scope.path)
+
+    def _look(self, plan: Plan, scope: TenantScope, key: object) -> Resolution | Unsettled:
+        kept = self._kept.get(key)
+        if kept is None or plan.sources.has_asked or not kept.is_whole:
             return _UNSEEN
+        began = self._now() if self._keeps_good else 0.0
+        epoch = self._good.epoch
         token: object = None
-        if self._lanes is not None:
-            token = self._lanes.probe(scope)
+        if plan.lanes is not None:
+            try:
+                token = plan.lanes.probe()
+            except OSError:
+                return _UNSEEN
             if kept.lanes.token != token:
                 return Unsettled(token)
-        return kept.resolution if self._sources.are_unmoved(kept.sources) else Unsettled(token)
+        if not plan.sources.are_unmoved(kept.sources):
+            return Unsettled(token)
+        if self._keeps_good:
+            self._still_good(scope, kept.resolution, began, epoch)
+        return kept.resolution
 
-    def resolve(self, scope: TenantScope, seen: Unsettled | None = None) -> Steps[Resolution]:
-        """All blocks of the scope; ``seen`` is what ``look`` has just answered.
+    def resolve(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Resolution]:
+        """All blocks of the scope; without one, those that the whole deployment shares.
+
+        Args:
+            scope: who asks.
+            seen: what ``look`` has just answered.
 
         Raises:
-            BlockResolutionError: a source could not be read; names the block and the scope.
+            BlockResolutionError: a block's policy makes a failed read an error, its source or its gate has a defect,
+                or it must not be missing and needs a scope; names the block and the scope.
         """
         if seen is None:
             found = self.look(scope)
             if isinstance(found, Resolution):
                 return found
             seen = found
-        sources = yield from self._sources.read(scope)
-        if self._scanner is not None:
-            blocks = yield from self._scanner.scan(scope)
-            return self._resolution(scope, blocks + self._authored_blocks(None, sources), None)
-        lanes = _NO_LANES
-        if self._lanes is not None:
-            lanes = yield from self._lanes.read(scope, lambda: self._kept_lanes(scope), seen.token)
-        return self._compose(scope, lanes, sources)
+        view = self._scoped if scope is not None else self._scopeless
+        asking = DEPLOYMENT if scope is None else scope
+        for spec in view.needed:
+            raise BlockResolutionError(
+                "needs a scope, and must not be missing: give a scope, or declare it on_failure='omit'",
+                block=spec.name,
+                scope=asking.path,
+            )
+        plan = self._plain if scope is not None else None
+        if plan is None:
+            closed = (yield from self._gates.ask(view.gated, asking)) if view.gated else frozenset()
+            plan = self._plan(view, closed)
+            looked = self._look(plan, asking, plan.key(asking))
+            if isinstance(looked, Resolution):
+                return looked
+            seen = looked
+        return (yield from self._read(plan, asking, seen.token))
 
-    def _kept_lanes(self, scope: TenantScope) -> KeptLanes | None:
-        kept = self._kept.get(scope.path)
+    def _read(self, plan: Plan, scope: TenantScope, token: object) -> Steps[Resolution]:
+        began, epoch = self._now(), self._good.epoch
+        key = plan.key(scope)
+        readings, stored = yield from plan.sources.read(scope, self._read_stored(plan, scope, key, token))
+        found = Found(stored, readings, began, epoch)
+        before = self._kept.get(key)
+        if before is not None and _is_unmoved(before, found):
+            resolution = before.resolution
+            if isinstance(stored, KeptLanes) and resolution.heads != stored.heads:
+                resolution = Resolution(
+                    scope, resolution.blocks, stored.heads, left_out=resolution.left_out, memo=resolution.memo
+                )
+            if self._keeps_good:
+                self._still_good(scope, resolution, began, epoch)
+        else:
+            resolution = yield from self._composer.compose(plan, scope, found, before, self._now())
+        if plan.scanner is None and not isinstance(stored, Failed):
+            self._keep(key, stored, resolution, found)
+        return resolution
+
+    def _read_stored(self, plan: Plan, scope: TenantScope, key: object, token: object) -> Steps[Stored]:
+        if plan.scanner is not None:
+            return (yield from plan.scanner.scan(scope))
+        if plan.lanes is None:
+            return None
+        try:
+            return (yield from plan.lanes.read(scope, lambda: self._kept_lanes(key), token))
+        except OSError as error:
+            return Failed(error)
+
+    def _kept_lanes(self, key: object) -> KeptLanes | None:
+        kept = self._kept.get(key)
         return None if kept is None else kept.lanes
+
+    def _keep(self, key: object, stored: Stored, resolution: Resolution, found: Found) -> None:
+        lanes = stored if isinstance(stored, KeptLanes) else _NO_LANES
+        offered = Kept(lanes, resolution, found.readings, resolution.freshness.strict)
+
+        def choose(present: Kept | None) -> Kept:
+            if present is None or newer(present.lanes, lanes) is lanes:
+                return offered
+            return present
+
+        self._kept.settle(key, choose)
+
+    def _still_good(self, scope: TenantScope, resolution: Resolution, began: float, epoch: int) -> None:
+        for block in resolution.blocks:
+            if block.state == "fresh" and block.spec.on_failure.action == "last_known_good":
+                self._good.offer(scope.path, block, began, epoch)
+
+    def _plan(self, view: View, closed: frozenset[str]) -> Plan:
+        plan = self._plans.get((view.name, closed))
+        if plan is None:
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+                self._kept.clear()
+            plan = self._plans.setdefault((view.name, closed), self._make_plan(view, closed))
+        return plan
+
+    def _make_plan(self, view: View, closed: frozenset[str]) -> Plan:
+        read = [spec for spec in view.specs if spec.name not in closed]
+        stored = tuple(spec for spec in read if spec.is_stored)
+        lanes: LaneReader | None = None
+        scanner: LaneScanner | None = None
+        if stored and self._engine is not None:
+            lanes = LaneReader(self._engine, stored, self._rendering, self.counters)
+        elif stored:
+            scanner = LaneScanner(
+                self._memory,
+                stored,
+                self._rendering,
+                self.counters,
+                seconds=self._scan_timeout,
+                tell=self.counters.leave_behind,
+            )
+        loaders = tuple(self._loaders[spec.name] for spec in read if not spec.is_stored)
+        sources = SourceReader(loaders, self._rendering, self.counters)
+        return Plan(view, closed, stored, lanes, scanner, sources, places_of(view.specs, closed))
 
     def clear(self) -> None:
         """Forget everything that is kept."""
         self._kept.clear()
         self._rendering.clear()
+        self._good.forget()
 
-    def _compose(self, scope: TenantScope, lanes: KeptLanes, sources: tuple[BlockRevision, ...]) -> Resolution:
-        kept = self._kept.get(scope.path)
-        heads = lanes.heads if self._learned else None
-        if kept is None or not _same(kept.sources, sources) or kept.lanes.rendered != lanes.rendered:
-            resolution = self._resolution(scope, self._all_blocks(kept, lanes, sources), heads)
-        elif not all(map(operator.is_, kept.lanes.lanes, lanes.lanes)):
-            # Other facts under equal texts, as another time of the same day. The memo goes along: it is about texts.
-            resolution = self._resolution(scope, self._all_blocks(kept, lanes, sources), heads, kept.resolution.memo)
-        elif kept.resolution.heads != heads:
-            resolution = Resolution(scope, kept.resolution.blocks, heads, memo=kept.resolution.memo)
-        else:
-            resolution = kept.resolution
-        offered = _Kept(lanes, resolution, sources)
 
-        def choose(present: _Kept | None) -> _Kept:
-            if present is None or newer(present.lanes, lanes) is lanes:
-                return offered
-            return present
-
-        self._kept.settle(scope.path, choose)
-        return resolution
-
-    def _all_blocks(
-        self, kept: _Kept | None, lanes: KeptLanes, sources: tuple[BlockRevision, ...]
-    ) -> list[ResolvedBlock]:
-        triples = zip(self._learned, lanes.lanes, lanes.rendered, strict=True)
-        learned = [_reused(kept, spec, rendered, lane) for spec, lane, rendered in triples]
-        return learned + self._authored_blocks(kept, sources)
-
-    def _authored_blocks(self, kept: _Kept | None, sources: tuple[BlockRevision, ...]) -> list[ResolvedBlock]:
-        pairs = zip(self._sources.specs, sources, strict=True)
-        return [_reused(kept, spec, self._rendering.authored(spec, revision), revision) for spec, revision in pairs]
-
-    def _resolution(
-        self,
-        scope: TenantScope,
-        blocks: list[ResolvedBlock],
-        heads: Heads | None,
-        memo: dict[object, Any] | None = None,
-    ) -> Resolution:
-        by_name = {block.name: block for block in blocks}
-        ordered = tuple(by_name[spec.name] for spec in self.specs)
-        return Resolution(scope, ordered, heads, memo={} if memo is None else memo)
+def _is_unmoved(before: Kept, found: Found) -> bool:
+    """Whether all that was found is the very same as before."""
+    if not before.is_whole or isinstance(found.stored, Failed | tuple):
+        return False
+    lanes = _NO_LANES if found.stored is None else found.stored
+    return (
+        len(lanes.lanes) == len(before.lanes.lanes)
+        and all(map(operator.is_, before.lanes.lanes, lanes.lanes))
+        and all(map(operator.is_, before.lanes.rendered, lanes.rendered))
+        and all(map(operator.is_, before.sources, found.readings))
+    )
 
 
 def _check_memory(
-    learned: tuple[PromptBlockSpec, ...], memory: Any, engine: Engine | None, secret: bytes | None
+    specs: tuple[PromptBlockSpec, ...], memory: Any, engine: Engine | None, secret: bytes | None
 ) -> bytes:
-    """The key of the fences, once it is clear that the learned blocks can be read and contained."""
-    if learned and not hasattr(memory, "query_nodes"):
-        raise InvalidDeclarationError(
-            "needs a store or scanner: give memory=, an object with query_nodes", where=f"block {learned[0].name}"
-        )
+    """The key of the fences, once it is clear that what is stored can be read and what is learned contained."""
+    for spec in specs:
+        if not spec.is_stored or engine is not None:
+            continue
+        if not hasattr(memory, "query_nodes"):
+            raise InvalidDeclarationError(
+                "needs a store or scanner: give memory=, an object with query_nodes", where=f"block {spec.name}"
+            )
+        if not isinstance(spec.source, MemoryLane):
+            raise InvalidDeclarationError("needs a promptkeel store: give it as memory=", where=f"block {spec.name}")
     if secret is not None:
         return secret
     if engine is not None:
         return engine.secret()
-    if any(spec.policy.fence is None for spec in learned):
+    if any(spec.is_learned and spec.policy.fence is None for spec in specs):
         raise InvalidDeclarationError(
             "memory that is no promptkeel store has no key for fences: give secret=, random bytes that you keep"
         )
@@ -214,24 +295,7 @@ def _engine_of(memory: Any) -> Engine | None:
     return engine if engine is not None and HEADS in engine.capabilities else None
 
 
-def _reused(
-    kept: _Kept | None, spec: PromptBlockSpec, rendered: RenderedBlock, content: Lane | BlockRevision
-) -> ResolvedBlock:
-    """The block of the answer before where neither its text nor its content moved, else a new one."""
-    for block in () if kept is None else kept.resolution.blocks:
-        if block.spec is spec and block.rendered is rendered and block.content is content:
-            return block
-    return ResolvedBlock(spec, rendered, content)
-
-
-def _same(before: tuple[BlockRevision, ...], after: tuple[BlockRevision, ...]) -> bool:
-    return all(
-        old is new or (old.content == new.content and old.revision == new.revision)
-        for old, new in zip(before, after, strict=True)
-    )
-
-
-def _weigh_kept(kept: _Kept) -> int:
+def _weigh_kept(kept: Kept) -> int:
     return 1 + sum(lane.count for lane in kept.lanes.lanes)
 
 
@@ -245,6 +309,7 @@ class _ResolverFacade:
         cache_bytes: int = CACHE_BYTES,
         cache_facts: int = CACHE_FACTS,
         observe: Callable[[BlockEvent], object] | None = None,
+        scan_timeout: float = SCAN_TIMEOUT,
     ) -> None:
         self.core = ResolverCore(
             blocks,
@@ -253,6 +318,7 @@ class _ResolverFacade:
             cache_bytes=cache_bytes,
             cache_facts=cache_facts,
             observe=observe,
+            scan_timeout=scan_timeout,
         )
 
     @property
@@ -272,6 +338,7 @@ class PromptBlockResolver(_ResolverFacade):
         cache_bytes: how many bytes of rendered text are kept.
         cache_facts: how many facts are kept in lanes.
         observe: called with each ``BlockEvent``.
+        scan_timeout: how long a scan of memory that is no promptkeel store may take, in seconds.
 
     Raises:
         InvalidDeclarationError: the blocks cannot be resolved with what was given.

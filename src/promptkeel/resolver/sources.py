@@ -1,76 +1,158 @@
-"""Authored blocks: read once a call, and known to be unmoved by one look a file."""
+"""Sources that no store holds: begun together, each bounded in time, and known to be unmoved by one look a file.
+
+What came of each is a value; what a failure means is decided by the block's policy, elsewhere.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, final
 
-from promptkeel.blocks.computed import ComputedSource, check_computed
+from promptkeel.blocks.computed import ComputedSource, check_computed, check_loaded
 from promptkeel.blocks.files import FileReader, FileSource
 from promptkeel.blocks.source import authored
 from promptkeel.blocks.spec import PromptBlockSpec
 from promptkeel.blocks.static import StaticSource
+from promptkeel.errors import SourceTimeoutError
 from promptkeel.model import BlockRevision
+from promptkeel.resolver.asking import Asker, Question
+from promptkeel.resolver.outcomes import Failed, Reading, reading_of
 from promptkeel.resolver.rendering import Rendering
-from promptkeel.resolver.values import Counters, failed
-from promptkeel.scope import TenantScope
-from promptkeel.steps import Call, Obtain, Steps
+from promptkeel.resolver.values import Action, Counters
+from promptkeel.scope import DEPLOYMENT, TenantScope
+from promptkeel.steps import Expired, Steps, Together
+
+
+@final
+class Loader:
+    """Reads one block's source; made once a resolver.
+
+    Args:
+        spec: the declaration.
+        tell: as for ``Bulkhead``.
+    """
+
+    def __init__(self, spec: PromptBlockSpec, tell: Callable[[int], object]) -> None:
+        source: Any = spec.source
+        self.spec = spec
+        self.static = authored(source.text) if isinstance(source, StaticSource) else None
+        self.file = FileReader(source) if isinstance(source, FileSource) else None
+        self.asker: Asker | None = None
+        self.action: Action = "computed"
+        self._check: Callable[[Any], BlockRevision] = check_computed
+        function: Any = source.function if isinstance(source, ComputedSource) else getattr(source, "load", None)
+        if self.file is not None:
+            self.action = "read"
+            function, self._check = self.file.read, _as_it_is
+        elif not isinstance(source, ComputedSource):
+            self._check = partial(check_loaded, is_learned=spec.is_learned)
+        if self.static is None:
+            assert spec.timeout is not None  # noqa: S101 - every source that is waited for has one
+            self.asker = Asker(f"block {spec.name}", function, spec.timeout, tell)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is asked on every resolve."""
+        return self.static is None and self.file is None
+
+    def current(self) -> BlockRevision | None:
+        """What needs no waiting."""
+        return self.static if self.file is None else self.file.current()
+
+    def begin(self, scope: TenantScope) -> Question:
+        """Begin a read.
+
+        Raises:
+            SourceOverloadedError: too many reads were left behind.
+        """
+        assert self.asker is not None  # noqa: S101 - static text is never begun
+        if self.file is not None:
+            return self.asker.begin("")
+        shown = _narrowed(scope, self.spec)
+        return self.asker.begin(shown.path, shown)
+
+    def reading(self, question: Question) -> Steps[Reading]:
+        """What came of a read that was begun."""
+        try:
+            answer = yield from question.answer()
+            return self._check(answer)
+        except Expired:
+            return Failed(SourceTimeoutError(f"did not answer within {self.spec.timeout:g} s"))
+        except Exception as error:  # noqa: BLE001 - told apart there
+            return reading_of(error)
+
+
+def _as_it_is(revision: BlockRevision) -> BlockRevision:
+    return revision
+
+
+def _narrowed(scope: TenantScope, spec: PromptBlockSpec) -> TenantScope:
+    """The scope that the source gets to see: what is shared more widely cannot depend on less."""
+    if spec.shared == "scope":
+        return scope
+    return TenantScope(scope.levels[:1]) if spec.shared == "tenant" else DEPLOYMENT
 
 
 @final
 class SourceReader:
-    """Reads the sources of the authored blocks, in the order of ``specs``."""
+    """Reads the sources of some blocks, in the order of ``loaders``."""
 
-    def __init__(self, specs: tuple[PromptBlockSpec, ...], rendering: Rendering, counters: Counters) -> None:
-        self.specs = specs
+    def __init__(self, loaders: tuple[Loader, ...], rendering: Rendering, counters: Counters) -> None:
+        self.loaders = loaders
         self._rendering = rendering
         self._counters = counters
-        self._readers = tuple(
-            FileReader(spec.source) if isinstance(spec.source, FileSource) else None for spec in specs
+        texts = [loader.static for loader in loaders if loader.static is not None]
+        self._all_static = tuple(texts) if len(texts) == len(loaders) else None
+        self._files = tuple(
+            (position, loader.file) for position, loader in enumerate(loaders) if loader.file is not None
         )
-        self._static = tuple(
-            authored(spec.source.text) if isinstance(spec.source, StaticSource) else None for spec in specs
-        )
-        texts = [text for text in self._static if text is not None]
-        self._all_static = tuple(texts) if len(texts) == len(specs) else None
-        self._files = tuple((position, reader) for position, reader in enumerate(self._readers) if reader is not None)
-        self.has_computed = any(isinstance(spec.source, ComputedSource) for spec in specs)
+        self.has_asked = any(loader.is_asked for loader in loaders)
 
-    def are_unmoved(self, sources: tuple[BlockRevision, ...]) -> bool:
-        """Whether every file is certainly what was read; computed sources are not asked."""
+    def are_unmoved(self, sources: tuple[Reading, ...]) -> bool:
+        """Whether every file is certainly what was read; what is asked on every resolve is not asked."""
         return all(reader.current() is sources[position] for position, reader in self._files)
 
-    def read(self, scope: TenantScope) -> Steps[tuple[BlockRevision, ...]]:
-        """Every source now.
-
-        Raises:
-            BlockResolutionError: one could not be read.
-        """
+    def read(self, scope: TenantScope, beside: Steps[Any]) -> Steps[tuple[tuple[Reading, ...], Any]]:
+        """What came of every source now, and the answer of ``beside``, which is done meanwhile."""
         if self._all_static is not None:
-            return self._all_static
-        found = []
-        for position, spec in enumerate(self.specs):
-            try:
-                found.append((yield from self._read_one(position, spec, scope)))
-            except OSError as error:
-                raise failed(spec, scope, error) from error
-        return tuple(found)
+            return self._all_static, (yield from beside)
+        readings: list[Reading | None] = [loader.current() for loader in self.loaders]
+        begun: dict[int, Question] = {}
+        try:
+            for position, loader in enumerate(self.loaders):
+                if readings[position] is None:
+                    try:
+                        begun[position] = loader.begin(scope)
+                    except OSError as error:
+                        readings[position] = Failed(error)
+            awaited = [position for position in begun if self._asker(position).is_awaited]
+            if awaited:
+                branches = [self._reading(position, begun[position], scope) for position in awaited]
+                *found, other = yield Together([*branches, beside])
+                for position, reading in zip(awaited, found, strict=True):
+                    readings[position] = reading
+            else:
+                other = yield from beside
+            for position, question in begun.items():
+                if readings[position] is None:
+                    readings[position] = yield from self._reading(position, question, scope)
+        finally:
+            for question in begun.values():
+                question.drop()
+        return tuple(reading for reading in readings if reading is not None), other
 
-    def _read_one(self, position: int, spec: PromptBlockSpec, scope: TenantScope) -> Steps[BlockRevision]:
-        static = self._static[position]
-        if static is not None:
-            return static
-        reader = self._readers[position]
+    def _asker(self, position: int) -> Asker:
+        asker = self.loaders[position].asker
+        assert asker is not None  # noqa: S101 - only what has one is begun
+        return asker
+
+    def _reading(self, position: int, question: Question, scope: TenantScope) -> Steps[Reading]:
+        loader = self.loaders[position]
         started = time.perf_counter_ns()
-        if reader is not None:
-            current = reader.current()
-            if current is None:
-                self._counters.file_reads += 1
-                current = yield Call(reader.read)
-                self._rendering.tell(spec, scope.path, "read", started)
-            return current
-        assert isinstance(spec.source, ComputedSource)  # noqa: S101 - nothing else is left
-        answer = yield Obtain(spec.source.function, scope)
-        revision = check_computed(answer)
-        self._rendering.tell(spec, scope.path, "computed", started)
-        return revision
+        reading = yield from loader.reading(question)
+        if loader.file is not None:
+            self._counters.file_reads += 1
+        self._rendering.tell(loader.spec, scope.path, loader.action, started)
+        return reading
