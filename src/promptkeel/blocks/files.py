@@ -165,6 +165,8 @@ class FileReader:
                 if isinstance(error, SourceUnavailableError):
                     raise
                 raise SourceUnavailableError(f"cannot read {path}: {error.strerror or error}") from error
+            except UnicodeEncodeError as error:
+                raise SourceUnavailableError(f"this locale cannot spell {path}; set LC_ALL=C.UTF-8") from error
             digest = hashlib.sha256(found.content).digest()
             revision = last.revision if last is not None and last.digest == digest else authored(self._text(found))
             self._read = _Read(found.identity, found.newest + _SETTLED_AFTER < started, digest, revision, began)
