@@ -16,6 +16,7 @@ from promptkeel.lane import Lane
 from promptkeel.render import RenderedBlock
 from promptkeel.resolver.flights import Flights
 from promptkeel.resolver.rendering import Rendering
+from promptkeel.resolver.shared import Move, SharedDifferences, moved_above
 from promptkeel.resolver.states import (
     Fresh,
     KeptLanes,
@@ -68,6 +69,7 @@ class LaneReader:
         self._prefixes = tuple(lane_source(spec).label_prefix for spec in specs)
         self._tickets = itertools.count(1)
         self._flights: Flights[KeptLanes] = Flights()
+        self._shared = SharedDifferences()
 
     def probe(self) -> object:
         """One short statement; ``UNPROBED`` where the engine is not on this machine.
@@ -125,8 +127,35 @@ class LaneReader:
             if isinstance(state, Fresh):
                 return state.kept
             requests = state.requests
+            move = moved_above(before.heads, heads)
+            if move is not None:
+                shared = self._read_shared(heads, move, scope, before, requests, ticket, token)
+                return (yield from self._flights.join((scope.path, heads), lambda: shared))
         work = self._read_again(scope, before, requests, ticket, token)
         return (yield from self._flights.join((scope.path, heads), lambda: work))
+
+    def _read_shared(
+        self,
+        heads: Heads,
+        move: Move,
+        scope: TenantScope,
+        before: KeptLanes,
+        requests: tuple[LaneRequest, ...],
+        ticket: int,
+        token: object,
+    ) -> Steps[KeptLanes]:
+        found = yield from self._shared.find(before.heads, move, lambda: self._engine.catch_up(scope, requests))
+        if found is None:
+            return (yield from self._read_again(scope, before, requests, ticket, token))
+        update = CatchUp(heads, found)
+        if is_untouched(update):
+            return KeptLanes(ticket, token, heads, before.lanes, before.rendered)
+        self._counters.deltas += 1
+        return (yield from self._follow(scope, before, update, ticket, token))
+
+    def clear(self) -> None:
+        """Forget what scopes share."""
+        self._shared.clear()
 
     def _settle(
         self, scope: TenantScope, kept: KeptLanes, update: CatchUp, ticket: int, token: object

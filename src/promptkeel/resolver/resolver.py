@@ -249,6 +249,9 @@ class ResolverCore:
     def clear(self) -> None:
         """Forget everything that is kept."""
         self._kept.clear()
+        for plan in tuple(self._plans.values()):
+            if plan.lanes is not None:
+                plan.lanes.clear()
         self._rendering.clear()
         self._good.forget()
 
