@@ -57,6 +57,8 @@ def example(kind: type[BaseException]) -> BaseException:
         return kind("is wrong; mend it", field="label", where="node 'n'")
     if issubclass(kind, errors.BlockResolutionError):
         return kind("the file is gone", block="RULES", scope="org:acme")
+    if issubclass(kind, errors.RevisionConflictError):
+        return kind("has another head", block="RULES", scope="org:acme", expected="a", actual=None)
     if kind is errors.MissingExtraError:
         return errors.MissingExtraError("cli")
     return kind("what is wrong; what to do")

@@ -7,6 +7,8 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   ├── InvalidScopeError
     │   ├── InvalidInstantError
     │   ├── InvalidTextError
+    │   │   └── ContentTooLargeError            larger than what was declared
+    │   ├── ReservedLabelError                  a label or an id that belongs to authored blocks
     │   ├── InvalidPropertiesError
     │   └── InvalidDeclarationError             a block, source or policy that cannot mean anything
     ├── StoreError
@@ -15,6 +17,7 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   ├── NodeExistsError (ValueError)        the id is in use under the same root
     │   ├── ReadOnlyNodeError (PermissionError) the node belongs to an ancestor of the scope
     │   ├── ConflictError                       a compare-and-set against an old version
+    │   │   └── RevisionConflictError           an authored block has another head than expected
     │   ├── CycleError (ValueError)             an edge that would close a cycle of lineage
     │   ├── CompactedError (LookupError)        heads older than what the history still holds
     │   ├── ScannerError                        a store answered with what was not asked for
@@ -35,7 +38,8 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     ├── BlockError
     │   ├── BlockResolutionError                names the block and the scope
     │   │   ├── BlockGateError (TypeError)      a gate raised, took too long, or answered no bool
-    │   │   └── BlockContractError (TypeError)  a source raised a defect, or answered with what is no content
+    │   │   ├── BlockContractError (TypeError)  a source raised a defect, or answered with what is no content
+    │   │   └── BlockUnwrittenError (LookupError) a stored block that has no revision yet
     │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
     ├── ExchangeError (ValueError)              a file that cannot be imported or exported
     └── MissingExtraError (ImportError)         names its own install line
@@ -87,6 +91,14 @@ class InvalidTextError(InvalidInputError):
     """Text that is blank or holds lone surrogates, NUL or other control characters."""
 
 
+class ContentTooLargeError(InvalidTextError):
+    """A text that is larger than what was declared for it."""
+
+
+class ReservedLabelError(InvalidInputError):
+    """A label or an id that belongs to authored blocks, which change by appending a revision and in no other way."""
+
+
 class InvalidPropertiesError(InvalidInputError):
     """Properties that are not a JSON object."""
 
@@ -117,6 +129,35 @@ class ReadOnlyNodeError(StoreError, PermissionError):
 
 class ConflictError(StoreError):
     """The node has changed since the version that the writer saw: read it again and retry."""
+
+
+class RevisionConflictError(ConflictError):
+    """An authored block has another head than the writer expected: read it again, and append to what is there now.
+
+    Attributes:
+        block: the block's name.
+        scope: the path of its scope.
+        expected: the id of the revision that the writer saw; empty where it saw none.
+        actual: the id of the head; None where there is none.
+    """
+
+    def __init__(self, reason: str, *, block: str, scope: str, expected: str, actual: str | None) -> None:
+        self.reason = reason
+        self.block = block
+        self.scope = scope
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"block {block} at scope {scope or '(deployment)'}: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.reason, self.block, self.scope, self.expected, self.actual)
+        return _rebuild_revision_conflict, (type(self), *parts), vars(self)
+
+
+def _rebuild_revision_conflict(
+    kind: type[RevisionConflictError], reason: str, block: str, scope: str, expected: str, actual: str | None
+) -> RevisionConflictError:
+    return kind(reason, block=block, scope=scope, expected=expected, actual=actual)
 
 
 class CycleError(StoreError, ValueError):
@@ -223,6 +264,10 @@ class BlockGateError(BlockResolutionError, TypeError):
 
 class BlockContractError(BlockResolutionError, TypeError):
     """A block's source has a defect: it raised one, or answered with what is no content of such a block."""
+
+
+class BlockUnwrittenError(BlockResolutionError, LookupError):
+    """A block whose text the store holds has no revision yet, and was declared to need one."""
 
 
 class MissingFactsError(BlockError, ValueError):

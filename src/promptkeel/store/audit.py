@@ -29,6 +29,7 @@ FindingKind = Literal[
     "edge_orphan",
     "testimony_orphan",
     "value_unreadable",
+    "revision_wrong",
 ]
 
 NAMED: Final = 100

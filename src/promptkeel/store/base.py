@@ -324,6 +324,9 @@ class Engine(Protocol):
     def stored(self, scope: TenantScope) -> Stored:
         """Everything stored at a scope and below it, at one point in time: what an export takes."""
 
+    def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
+        """Every revision of an authored block at exactly this scope, in every state, in no order."""
+
     def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
         """The erasures at exactly this scope, or at it and below, oldest first."""
 

@@ -26,14 +26,16 @@ from promptkeel.model import (
     NOT_GIVEN,
     MemoryEdge,
     MemoryNode,
-    State,
     Trust,
 )
 from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
+from promptkeel.store.appending import adopt, append
 from promptkeel.store.base import Testimony
 from promptkeel.store.operations import (
     LINEAGE,
+    AdoptRevision,
+    AppendBlock,
     Correct,
     Decide,
     Erase,
@@ -48,6 +50,7 @@ from promptkeel.store.operations import (
     Transaction,
     Unlink,
 )
+from promptkeel.store.stamping import stamped, with_state
 
 
 def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome:
@@ -57,14 +60,12 @@ def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome
         StoreError: the operation is refused; the caller must roll the transaction back.
     """
     match operation:
-        case Put():
-            return _put(transaction, operation, now)
-        case Remember():
-            return _remember(transaction, operation, now)
-        case Correct():
-            return _correct(transaction, operation, now)
-        case Retract():
-            return _retract(transaction, operation, now)
+        case Put() | Remember() | Correct() | Retract():
+            return _change(transaction, operation, now)
+        case AppendBlock():
+            return append(transaction, operation, now)
+        case AdoptRevision():
+            return adopt(transaction, operation, now)
         case Erase():
             return Outcome("erased", receipt=transaction.erase(_erasable(transaction, operation), now))
         case Link():
@@ -81,15 +82,16 @@ def perform(transaction: Transaction, operation: Operation, now: int) -> Outcome
             raise InvalidInputError(f"{operation!r} is no operation of a store")
 
 
-def stamped(node: MemoryNode, now: int) -> MemoryNode:
-    """A new node with the times that were left out."""
-    created = now if node.created is None else node.created
-    return attrs.evolve(
-        node,
-        created_at=created,
-        updated_at=now if node.updated is None else node.updated,
-        recorded_at=created if node.recorded is NOT_GIVEN else node.recorded,
-    )
+def _change(transaction: Transaction, operation: Put | Remember | Correct | Retract, now: int) -> Outcome:
+    match operation:
+        case Put():
+            return _put(transaction, operation, now)
+        case Remember():
+            return _remember(transaction, operation, now)
+        case Correct():
+            return _correct(transaction, operation, now)
+        case Retract():
+            return _retract(transaction, operation, now)
 
 
 def own_node(transaction: Transaction, scope: TenantScope, node_id: str) -> MemoryNode:
@@ -284,14 +286,8 @@ def _retract(transaction: Transaction, operation: Retract, now: int) -> Outcome:
     _check_expected(current, operation.expected)
     if current.state == "retracted":
         return Outcome("unchanged", current)
-    node = _with_state(transaction, current, "retracted", now)
+    node = with_state(transaction, current, "retracted", now)
     return Outcome("retracted", node)
-
-
-def _with_state(transaction: Transaction, current: MemoryNode, state: State, now: int) -> MemoryNode:
-    node = attrs.evolve(current, state=state, updated_at=now)
-    transaction.update(node, current)
-    return node
 
 
 def _erasable(transaction: Transaction, operation: Erase) -> MemoryNode:
@@ -342,7 +338,7 @@ def _link(transaction: Transaction, edge: MemoryEdge, now: int) -> Outcome:
         raise CycleError(f"edge {edge.type} from {edge.start!r} to {edge.end!r} would close a cycle of lineage")
     transaction.put_edge(edge)
     if edge.type == "supersedes" and end.scope == edge.scope and end.state == "live":
-        _with_state(transaction, end, "superseded", now)
+        with_state(transaction, end, "superseded", now)
     return Outcome("linked", edge=edge)
 
 

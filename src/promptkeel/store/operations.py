@@ -10,9 +10,7 @@ from typing import Any, Final, Literal, Protocol, final
 
 import attrs
 
-from promptkeel.errors import (
-    InvalidInputError,
-)
+from promptkeel.errors import InvalidInputError, StoreDamagedError
 from promptkeel.instants import stored_instant
 from promptkeel.model import (
     FIELD_PROVENANCE,
@@ -27,6 +25,18 @@ from promptkeel.model import (
 from promptkeel.properties import check_properties
 from promptkeel.scope import TenantScope
 from promptkeel.store.arguments import check_node_id, check_scope
+from promptkeel.store.authored import (
+    CONTENT_LIMIT,
+    AuthoredRevision,
+    check_author,
+    check_authored_trust,
+    check_block_name,
+    check_content,
+    check_message,
+    check_not_reserved,
+    intact,
+    revision_of,
+)
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.text import check_text
 
@@ -44,9 +54,27 @@ def _edge(_: Any, __: Any, edge: Any) -> None:
         raise InvalidInputError(f"must be a MemoryEdge, not {type(edge).__name__}", field="edge")
 
 
+def _free_node(_: Any, __: Any, node: Any) -> None:
+    """A node outside of the namespace of authored blocks: nobody who may remember can forge a revision."""
+    _node(_, __, node)
+    where = f"node {node.id!r}"
+    check_not_reserved(node.label, field="label", where=where)
+    check_not_reserved(node.id, field="id", where=where)
+
+
+def _free_edge(_: Any, __: Any, edge: Any) -> None:
+    """An edge that says nothing for a revision, and puts none out of its lane."""
+    _edge(_, __, edge)
+    check_not_reserved(edge.start, field="start", where="edge")
+    if edge.type == "supersedes":
+        check_not_reserved(edge.end, field="end", where="edge")
+
+
 def _check_address(operation: Correct | Retract | Erase) -> None:
     check_scope(operation.scope)
     object.__setattr__(operation, "node_id", check_node_id(operation.node_id))
+    if not isinstance(operation, Erase):
+        check_not_reserved(operation.node_id, field="node_id")
 
 
 @final
@@ -58,7 +86,7 @@ class Put:
         force_erased: insert it even where a node of its id was erased; that receipt stays.
     """
 
-    node: MemoryNode = attrs.field(validator=_node)
+    node: MemoryNode = attrs.field(validator=_free_node)
     expected: MemoryNode | str | None = None
     force_erased: bool = False
 
@@ -76,7 +104,7 @@ class Remember:
         extends: whether properties count in a confirmation; else they are left out of account.
     """
 
-    node: MemoryNode = attrs.field(validator=_node)
+    node: MemoryNode = attrs.field(validator=_free_node)
     extends: bool = True
 
 
@@ -114,6 +142,7 @@ class Correct:
         object.__setattr__(self, "trust", check_trust(self.trust, where=where))
         if self.label is not None:
             object.__setattr__(self, "label", check_text(self.label, field="label", where=where))
+            check_not_reserved(self.label, field="label", where=where)
         if self.recorded is not NOT_GIVEN and self.recorded is not None:
             object.__setattr__(self, "recorded", stored_instant(self.recorded, field="recorded_at", where=where))
         if self.label is None and not properties:
@@ -150,7 +179,7 @@ class Erase:
 class Link:
     """Add an edge, or change the properties of an equal one."""
 
-    edge: MemoryEdge = attrs.field(validator=_edge)
+    edge: MemoryEdge = attrs.field(validator=_free_edge)
 
 
 @final
@@ -159,6 +188,73 @@ class Unlink:
     """Remove an edge."""
 
     edge: MemoryEdge = attrs.field(validator=_edge)
+
+
+@final
+@attrs.frozen(order=False, kw_only=True)
+class AppendBlock:
+    """Append a revision to an authored block; one that says what the head says is no change, and none is made.
+
+    Attributes:
+        block: the block's name.
+        content: the text.
+        author: who writes it.
+        message: why.
+        expected_head: the revision, or its id, that must be the head; "" that there must be none; None is whatever is.
+        restored: the id of the older revision whose content this is.
+        trust: whose words these are.
+        max_bytes: the bound of the content.
+    """
+
+    scope: TenantScope
+    block: str
+    content: str = attrs.field(repr=False)
+    author: str
+    message: str | None = None
+    expected_head: AuthoredRevision | str | None = None
+    restored: str | None = None
+    trust: Trust = "operator"
+    max_bytes: int = CONTENT_LIMIT
+
+    def __attrs_post_init__(self) -> None:
+        check_scope(self.scope)
+        checked: dict[str, Any] = {"block": check_block_name(self.block)}
+        where = f"block {self.block}"
+        checked["content"] = check_content(self.content, max_bytes=self.max_bytes, where=where)
+        checked["author"] = check_author(self.author, where=where)
+        checked["message"] = check_message(self.message, where=where)
+        checked["trust"] = check_authored_trust(self.trust, where=where)
+        expected = self.expected_head
+        if isinstance(expected, AuthoredRevision):
+            checked["expected_head"] = expected.id
+        elif expected is not None:
+            checked["expected_head"] = check_text(expected, field="expected_head", where=where, blank=True)
+        if self.restored is not None:
+            checked["restored"] = check_text(self.restored, field="restored", where=where)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+@final
+@attrs.frozen(order=False)
+class AdoptRevision:
+    """Take over a revision as another store holds it: as the head, behind the one that it names as its parent.
+
+    Attributes:
+        node: the revision.
+        force_erased: take it even where it was erased here.
+        bridges: whether it may follow a revision that is not here: that one then counts as erased here too.
+    """
+
+    node: MemoryNode = attrs.field(validator=_node)
+    force_erased: bool = False
+    bridges: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            intact(revision_of(self.node))
+        except StoreDamagedError as error:
+            raise InvalidInputError(str(error), field="revision") from None
 
 
 @final
@@ -189,9 +285,19 @@ class Decide:
     repeatable: bool = False
 
 
-Operation = Put | Remember | Correct | Retract | Erase | Link | Unlink | Mark | Decide
+Operation = Put | Remember | Correct | Retract | Erase | Link | Unlink | AppendBlock | AdoptRevision | Mark | Decide
 Kind = Literal[
-    "inserted", "updated", "unchanged", "confirmed", "retracted", "erased", "linked", "unlinked", "marked", "decided"
+    "inserted",
+    "updated",
+    "unchanged",
+    "confirmed",
+    "retracted",
+    "erased",
+    "linked",
+    "unlinked",
+    "appended",
+    "marked",
+    "decided",
 ]
 
 

@@ -185,6 +185,10 @@ class PostgresEngine:
         """Everything stored at a scope and below it, at one point in time."""
         return self._connections.reading(lambda connection: self._rows(connection).stored(scope))
 
+    def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
+        """Every revision of an authored block at exactly this scope, in every state."""
+        return self._connections.short(lambda connection: self._rows(connection).revisions(scope, block))
+
     def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
         """The erasures at exactly this scope, or at it and below, oldest first."""
         return self._connections.short(lambda connection: self._rows(connection).receipts(scope, below=below))

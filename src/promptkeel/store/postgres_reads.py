@@ -17,6 +17,7 @@ import attrs
 
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.authored import block_label, revision_ids
 from promptkeel.store.base import (
     CatchUp,
     Change,
@@ -91,6 +92,9 @@ SELECT seq, scope, id, label_before, label_after FROM {S}.changes WHERE <OWN> AN
     "live node": """
 SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND label = %(label)s
 AND left(label, <INDEXED>) = %(start)s ORDER BY id LIMIT 1""",
+    # Their ids lie together in the primary key, whatever their states.
+    "revisions": """
+SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND id >= %(low)s AND id < %(high)s AND label = %(label)s""",
     "nodes": """
 SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> ORDER BY <ORDER> LIMIT %(limit)s""",
     "bounded nodes": """
@@ -271,6 +275,12 @@ class Rows:
         """Every kept version of a node, oldest first; the last is the node as it is now."""
         rows = self.fetch("versions", root=node.scope.root, id=node.id)
         return (*(node_of(row) for row in rows), node)
+
+    def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
+        """Every revision of an authored block at exactly this scope, in every state."""
+        low, high = prefix_bounds(revision_ids(scope, block))
+        rows = self.fetch("revisions", root=scope.root, scope=scope.path, low=low, high=high, label=block_label(block))
+        return [node_of(row) for row in rows]
 
     def stored(self, scope: TenantScope) -> Stored:
         """Everything stored at a scope and below it, at one point in time."""

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from promptkeel.errors import InvalidInputError, StoreDamagedError
+from promptkeel.model import MemoryNode
 from promptkeel.store.audit import REBUILD, Audit, Finding, shown_scope
+from promptkeel.store.authored import RESERVED
+from promptkeel.store.authored_audit import chain_findings
 from promptkeel.store.postgres_connections import Connection
 from promptkeel.store.postgres_schema import missing_triggers
 from promptkeel.store.rows import edge_of, node_of
@@ -73,6 +76,8 @@ SELECT root, id, count(*) FROM {S}.testimonies
 WHERE NOT EXISTS (SELECT 1 FROM {S}.nodes WHERE nodes.root = testimonies.root AND nodes.id = testimonies.id)
 GROUP BY root, id ORDER BY root, id""",
     "every node": "SELECT <NODE> FROM {S}.nodes ORDER BY root, id",
+    "every authored": """
+SELECT <NODE> FROM {S}.nodes WHERE starts_with(label, '<RESERVED>') OR starts_with(id, '<RESERVED>')""",
     "every version": "SELECT <NODE> FROM {S}.versions ORDER BY root, id, number",
     "every edge": "SELECT <EDGE> FROM {S}.edges ORDER BY root, start",
     "every meta": "SELECT key, value FROM {S}.meta",
@@ -82,7 +87,7 @@ GROUP BY root, id ORDER BY root, id""",
     },
 }
 """The statements of upkeep, by name; ``{S}`` stands for the schema."""
-UPKEEP.update({name: text.replace("<LAST>", _LAST) for name, text in UPKEEP.items()})
+UPKEEP.update({name: text.replace("<LAST>", _LAST).replace("<RESERVED>", RESERVED) for name, text in UPKEEP.items()})
 
 
 def log_span(connection: Connection, texts: dict[str, str]) -> tuple[int, int]:
@@ -114,6 +119,12 @@ def audit(connection: Connection, texts: dict[str, str], schema: str) -> Audit:
 
     counts = {name.removeprefix("count "): rows(name)[0][0] for name in texts if name.startswith("count ")}
     found = [*_schema(connection, schema), *_meta(dict(rows("every meta"))), *_log(rows), *_rest(rows), *_values(rows)]
+
+    def is_erased(root: str, node_id: str) -> bool:
+        row = connection.execute(texts["erased"], {"root": root, "id": node_id}).fetchone()
+        return row is not None and bool(row[0])
+
+    found += chain_findings(_readable(rows("every authored")), is_erased)
     return Audit.of(found, counts)
 
 
@@ -171,6 +182,14 @@ def _values(rows: Ask) -> Iterator[Finding]:
             yield from _unreadable(table, _node(row[1], row[0]), row, node_of)
     for row in rows("every edge"):
         yield from _unreadable("edges", f"edge {row[3]} from {row[2]!r} to {row[5]!r}", row, edge_of)
+
+
+def _readable(found: list[tuple[Any, ...]]) -> Iterator[MemoryNode]:
+    for row in found:
+        try:
+            yield node_of(row)
+        except (StoreDamagedError, json.JSONDecodeError):
+            continue  # told as an unreadable value
 
 
 def _unreadable(

@@ -21,7 +21,7 @@ from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.store.decisions import visible_node
-from promptkeel.store.operations import LINEAGE, Decide, Link, Remember
+from promptkeel.store.operations import LINEAGE, AppendBlock, Decide, Link, Remember
 from promptkeel.store.postgres_connections import Connection
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, subtree
 from promptkeel.store.rows import edge_of, node_of, root_of_path
@@ -136,6 +136,8 @@ def buckets_of(operations: Sequence[Any]) -> list[int]:
         match operation:
             case Remember(node):
                 found.add(bucket("scope", node.scope.path))
+            case AppendBlock(scope=scope):
+                found.add(bucket("scope", scope.path))
             case Link(edge) if edge.type in LINEAGE:
                 found.add(bucket("lineage", edge.scope.root))
     return sorted(found)

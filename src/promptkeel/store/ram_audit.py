@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from promptkeel.store.audit import Audit, Finding, shown_scope
+from promptkeel.store.authored_audit import chain_findings
 from promptkeel.store.base import NodeKey
 from promptkeel.store.history import lane_order, logged_label
 from promptkeel.store.ram_state import Entry, RamState, key_of
@@ -24,6 +25,8 @@ def audit(state: RamState) -> Audit:
 def _findings(state: RamState) -> Iterator[Finding]:
     yield from _heads(state)
     yield from _nodes(state)
+    stored = (node for shelf in state.shelves.values() for node in shelf.nodes.values())
+    yield from chain_findings(stored, state.is_erased)
     for (start_root, start), (end_root, end), kind in state.graph.edges(keys=True):
         ends = ((start_root, start), (end_root, end))
         if any(state.graph.nodes[key].get("record") is None for key in ends):

@@ -209,6 +209,11 @@ class SqliteEngine:
         with self._connections.reading() as connection:
             return Rows(connection).stored(scope)
 
+    def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
+        """Every revision of an authored block at exactly this scope, in every state."""
+        with self._connections.reading() as connection:
+            return Rows(connection).revisions(scope, block)
+
     def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
         """The erasures at exactly this scope, or at it and below, oldest first."""
         with self._connections.reading() as connection:

@@ -17,7 +17,10 @@ from typing import Any, Final, final
 import apsw
 
 from promptkeel.errors import InvalidInputError, NotAStoreError, StoreDamagedError
+from promptkeel.model import MemoryNode
 from promptkeel.store.audit import REBUILD, Audit, Finding, shown_scope
+from promptkeel.store.authored import RESERVED
+from promptkeel.store.authored_audit import chain_findings
 from promptkeel.store.sqlite_file import DatabaseFile
 from promptkeel.store.sqlite_reads import edge_of, node_of
 from promptkeel.store.sqlite_schema import APPLICATION_ID, STEPS, TABLES, root_of
@@ -27,6 +30,11 @@ _EDGE_COLUMNS: Final = "scope, root, start, type, end_root, end, properties"
 _INTEGERS: Final = frozenset({"recorded_at", "created_at", "updated_at"})
 _CONTENT: Final = "scope, label, source, recorded_at, trust, created_at, updated_at, state, properties"
 _COUNTED: Final = ("nodes", "versions", "changes", "heads", "edges", "testimonies", "erasures")
+
+
+_AUTHORED: Final = " OR ".join(
+    f"CAST(substr({name}, 1, {len(RESERVED)}) AS BLOB) = CAST('{RESERVED}' AS BLOB)" for name in ("label", "id")
+)
 
 
 def _filled(text: str) -> str:
@@ -146,6 +154,7 @@ class _Auditor:
             yield from self._history()
             yield from self._orphans()
             yield from self._values()
+            yield from chain_findings(self._authored(), self._is_erased)
         except apsw.Error as error:
             yield _corrupt(str(error))
 
@@ -255,6 +264,17 @@ class _Auditor:
             yield Finding("testimony_orphan", _node(root, node_id), what, remedy)
 
     # Values
+
+    def _authored(self) -> Iterator[MemoryNode]:
+        asked = f"SELECT {_in_bytes(_NODE_COLUMNS)} FROM nodes WHERE {_AUTHORED}"  # noqa: S608 - fixed columns
+        for row in self._connection.execute(asked):
+            try:
+                yield node_of([value.decode() if isinstance(value, bytes) else value for value in row])
+            except (ValueError, StoreDamagedError):
+                continue  # told as an unreadable value
+
+    def _is_erased(self, root: str, node_id: str) -> bool:
+        return bool(self._value("SELECT EXISTS (SELECT 1 FROM erasures WHERE root = ? AND id = ?)", (root, node_id)))
 
     def _values(self) -> Iterator[Finding]:
         for table in ("nodes", "versions"):

@@ -18,6 +18,7 @@ import apsw
 from promptkeel.errors import InvalidInputError, StoreDamagedError
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.authored import block_label
 from promptkeel.store.base import (
     CatchUp,
     Change,
@@ -97,6 +98,7 @@ SELECT <NODE> FROM versions JOIN (
   SELECT id AS changed, min(seq) AS ended FROM changes NOT INDEXED WHERE seq > ? AND scope = ? GROUP BY id
 ) ON versions.id = changed AND versions.seq = ended WHERE versions.root = ?"""
 _VERSIONS_SQL: Final = "SELECT <NODE> FROM versions WHERE root = ? AND id = ? ORDER BY seq"
+_REVISIONS_SQL: Final = "SELECT <NODE> FROM nodes WHERE scope = ? AND label = ?"
 _STORED_SQL: Final = """
 SELECT <NODE> FROM nodes WHERE scope = ?1 OR (scope >= ?2 AND (?3 IS NULL OR scope < ?3)) ORDER BY scope, label, id"""
 _STORED_EDGES_SQL: Final = """
@@ -294,6 +296,10 @@ class Rows:
         """The nodes at the starts of a node's incoming edges of one type."""
         asked = "SELECT root, start FROM edges WHERE end_root = ? AND end = ? AND type = ?"
         return fetch(self.connection, asked, (root, node_id, edge_type))
+
+    def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
+        """Every revision of an authored block at exactly this scope, in every state."""
+        return read_nodes(self.connection, _REVISIONS_SQL, (scope.path, block_label(block)))
 
     def stored(self, scope: TenantScope) -> Stored:
         """Everything stored at a scope and below it, at one point in time."""
