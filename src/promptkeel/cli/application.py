@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import click
 
-from promptkeel.cli import erasing, exchanging, memory, reading, upkeep
+from promptkeel.cli import configuring, erasing, exchanging, memory, reading, upkeep
 from promptkeel.cli.declarations import decoded
 from promptkeel.cli.demo import demo
 from promptkeel.cli.display import OutputError, put_document, put_notice, writing
@@ -34,6 +34,8 @@ def application(context: click.Context) -> None:
 
 for command in (
     demo,
+    configuring.init,
+    configuring.doctor,
     memory.remember,
     memory.correct,
     memory.retract,

@@ -72,9 +72,12 @@ def parse_lane(text: str) -> tuple[str, MemoryLane]:
     return name, MemoryLane(label_prefix=prefix + colon, profile_fields=names)
 
 
-def declare_lanes(lanes: Iterable[str]) -> dict[str, MemoryLane]:
-    """The default memory blocks with those of ``--lane`` added or put in their place."""
-    return {**DEFAULT_BLOCKS, **dict(parse_lane(text) for text in lanes)}
+def declare_lanes(lanes: Iterable[str], declared: Sequence[PromptBlockSpec] | None = None) -> dict[str, MemoryLane]:
+    """The memory blocks of a file, or the default ones, with those of ``--lane`` added or put in their place."""
+    known: Mapping[str, MemoryLane] = DEFAULT_BLOCKS
+    if declared is not None:
+        known = {spec.name: spec.source for spec in declared if isinstance(spec.source, MemoryLane)}
+    return {**known, **dict(parse_lane(text) for text in lanes)}
 
 
 def describe_lanes() -> str:

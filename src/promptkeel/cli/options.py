@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, final
+from typing import Any, BinaryIO, Final, TypeVar, final
 
 import attrs
 import click
 
 from promptkeel import blocking
 from promptkeel.blocks import MemoryLane, PromptBlockSpec
+from promptkeel.blocks.configuration import DEFAULT_NAME, Configuration, load_configuration
 from promptkeel.cli.declarations import (
     DEFAULT_STORE,
     declare_blocks,
@@ -34,27 +35,73 @@ from promptkeel.scope import TenantScope
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_NEEDS_SCOPE: Final = "needs_scope"
+"""Marks a command that cannot do without a scope."""
+
 
 @final
 @attrs.frozen(order=False)
 class Session:
-    """What a command was told about everything but itself."""
+    """What a command was told about everything but itself.
 
-    store: str
-    lanes: dict[str, MemoryLane]
+    Attributes:
+        store: the store as the command line or the environment names it; None where they do not.
+        given_lanes: the memory blocks of ``--lane``.
+        as_json: whether one JSON document is printed.
+        configuration: what the file of declarations says; None where there is none.
+        statics: the blocks of ``--static``.
+        files: the blocks of ``--file``.
+    """
+
+    store: str | None
+    given_lanes: tuple[str, ...]
     as_json: bool
+    configuration: Configuration | None = None
     statics: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
         """The address of the store."""
-        return store_url(self.store)
+        declared = None if self.configuration is None else self.configuration.url
+        return store_url(self.store) if self.store is not None else declared or DEFAULT_STORE
+
+    @property
+    def lanes(self) -> dict[str, MemoryLane]:
+        """The memory blocks by name."""
+        return declare_lanes(self.given_lanes, None if self.configuration is None else self.configuration.blocks)
 
     @property
     def blocks(self) -> list[PromptBlockSpec]:
-        """The declared blocks."""
-        return declare_blocks(self.lanes, self.statics, self.files)
+        """The declared blocks: those of the file, and those of the command line in the place of equal names."""
+        declared = () if self.configuration is None else self.configuration.blocks
+        lanes = self.lanes if self.configuration is None else declare_lanes(self.given_lanes, ())
+        given = declare_blocks(lanes, self.statics, self.files)
+        names = {spec.name for spec in given}
+        return [spec for spec in declared if spec.name not in names] + given
+
+    def scope(self, given: TenantScope | None, *, needed: bool) -> TenantScope | None:
+        """The scope of the command line, else, where the command needs one, that of the file of declarations.
+
+        Raises:
+            click.UsageError: nobody says which.
+            InvalidScopeError: it does not have the levels that the file declares.
+        """
+        configuration = self.configuration
+        if given is None and needed:
+            given = None if configuration is None else configuration.scope
+            if given is None:
+                raise click.UsageError(
+                    "Missing option '--scope' (env var: 'PROMPTKEEL_SCOPE').", click.get_current_context()
+                )
+        if given is not None and configuration is not None:
+            configuration.check_scope(given)
+        return given
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The store's own options, where the file of declarations names the store."""
+        return {} if self.configuration is None or self.store is not None else dict(self.configuration.options)
 
     def open(self, *, create: bool = False) -> blocking.Keel:
         """The keel, to be entered.
@@ -71,7 +118,7 @@ class Session:
                 f"there is no store at {missing}; 'promptkeel remember' or 'promptkeel import' makes one, "
                 "--store or PROMPTKEEL_STORE names another"
             )
-        return blocking.open(self.url, blocks=self.blocks)
+        return blocking.open(self.url, blocks=self.blocks, **self.options)
 
     def check_output(self, path: str | Path | None, name: str) -> None:
         """Refuse to write a file in the place of the store, before anything is done.
@@ -156,17 +203,35 @@ def read_property(value: Any) -> tuple[str, Any]:
         return name, text
 
 
+def read_configuration(path: str | None) -> Configuration | None:
+    """The file of declarations: the named one, else the one in this folder, if there is one.
+
+    Functions that it names are looked up in its own folder too.
+    """
+    if path is None and not Path(DEFAULT_NAME).is_file():
+        return None
+    file = Path(DEFAULT_NAME if path is None else path).absolute()
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    return load_configuration(file)
+
+
 def scope_option(*, required: bool = True) -> Callable[[Command], Command]:
-    """The option ``--scope``."""
-    return click.option(
-        "--scope",
-        type=read_scope,
-        required=required,
-        envvar="PROMPTKEEL_SCOPE",
-        show_envvar=True,
-        metavar="PATH",
-        help="Who asks, as org:acme/user:ada; '' is the whole deployment.",
-    )
+    """The option ``--scope``; where it is required, the file of declarations may give it."""
+
+    def decorate(command: Command) -> Command:
+        if required:
+            vars(command)[_NEEDS_SCOPE] = True
+        return click.option(
+            "--scope",
+            type=read_scope,
+            envvar="PROMPTKEEL_SCOPE",
+            show_envvar=True,
+            metavar="PATH",
+            help="Who asks, as org:acme/user:ada; '' is the whole deployment." + ("  [required]" if required else ""),
+        )(command)
+
+    return decorate
 
 
 def provenance_options(command: Command) -> Command:
@@ -190,14 +255,19 @@ def session_options(*, authored: bool = False) -> Callable[[Callable[..., Any]],
         @wraps(command)
         def call(
             *,
-            store: str,
+            store: str | None,
             lanes: Sequence[str],
             as_json: bool,
+            configuration: str | None,
             statics: Sequence[str] = (),
             files: Sequence[str] = (),
             **arguments: Any,
         ) -> Any:
-            session = Session(store, declare_lanes(lanes), as_json, tuple(statics), tuple(files))
+            session = Session(
+                store, tuple(lanes), as_json, read_configuration(configuration), tuple(statics), tuple(files)
+            )
+            if "scope" in arguments:
+                arguments["scope"] = session.scope(arguments["scope"], needed=_NEEDS_SCOPE in vars(call))
             return command(session, **arguments)
 
         options = [
@@ -213,10 +283,19 @@ def session_options(*, authored: bool = False) -> Callable[[Callable[..., Any]],
                 "--store",
                 envvar="PROMPTKEEL_STORE",
                 show_envvar=True,
-                default=DEFAULT_STORE,
-                show_default=True,
+                show_default=DEFAULT_STORE,
                 metavar="URL|FILE",
-                help="Where memory is kept.",
+                help="Where memory is kept; the file of declarations may say so too.",
+            ),
+            click.option(
+                "--config",
+                "configuration",
+                type=FilePath(exists=True),
+                envvar="PROMPTKEEL_CONFIG",
+                show_envvar=True,
+                show_default=f"{DEFAULT_NAME}, if it is here",
+                metavar="FILE",
+                help="The file that declares store and blocks.",
             ),
         ]
         if authored:
