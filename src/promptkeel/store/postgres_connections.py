@@ -88,7 +88,7 @@ class Connections:
     Args:
         address: where the store is.
         pool_size: how many connections there are at most.
-        busy_timeout: seconds to wait for a connection, or for a lock.
+        busy_timeout: seconds to wait for a lock, or while no connection is given back.
         statement_timeout: seconds that one statement may take; None is the server's own setting.
         standby: whether a standby will do. It may be behind: what must see every commit asks a primary.
 
@@ -134,6 +134,7 @@ class Connections:
         self._state = threading.Lock()
         self._idle: list[Connection] = []
         self._lent: set[Connection] = set()
+        self._returned = 0
         self._free = threading.BoundedSemaphore(self._pool_size)
 
     @property
@@ -168,11 +169,7 @@ class Connections:
         """A connection on which ``begin`` was executed, to be given to ``take_back``."""
         if self._closed:
             raise self._is_closed()
-        if not self._free.acquire(timeout=self._busy_timeout):
-            raise StoreBusyError(
-                f"all {self._pool_size} connections to {self.name} were in use for longer than "
-                f"{self._busy_timeout:g} s: retry, or raise pool_size"
-            )
+        self._wait_for_one()
         connection = None
         try:
             while connection is None:
@@ -185,6 +182,19 @@ class Connections:
             self._free.release()
             raise
         return connection
+
+    def _wait_for_one(self) -> None:
+        """Wait in line for as long as it moves: many calls at once take their turns, a pool that hangs is an error."""
+        returned = self._returned
+        while not self._free.acquire(timeout=self._busy_timeout):
+            if self._closed:
+                raise self._is_closed()
+            if returned == self._returned:
+                raise StoreBusyError(
+                    f"all {self._pool_size} connections to {self.name} were in use for longer than "
+                    f"{self._busy_timeout:g} s: retry, or raise pool_size"
+                )
+            returned = self._returned
 
     def _begun(self, begin: str) -> Connection | None:
         """An idle connection that still works, or a new one; None where the idle one was broken."""
@@ -213,6 +223,7 @@ class Connections:
             if connection not in self._lent:
                 return
             self._lent.discard(connection)
+            self._returned += 1
         try:
             if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 connection.execute("ROLLBACK")
