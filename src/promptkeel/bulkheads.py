@@ -139,7 +139,8 @@ class Bulkhead:
     Args:
         name: of what, for errors.
         at_once: how many run at once; more wait their turn.
-        left_behind: how many may be left behind and still run; while as many do, new calls are refused.
+        left_behind: how many may be left behind and still run; while as many do, new calls are refused. At least as
+            many as run at once.
         tell: called with +1 or -1 whenever one is left behind, or ends after all.
     """
 
@@ -229,7 +230,12 @@ class Bulkhead:
     def _next(self) -> list[Job]:
         self._leave_expired()
         starting = []
-        while self._queue and len(self._running) < self._at_once and len(self._left_behind) < self._most_left_behind:
+        # Whatever runs may be left behind too.
+        while (
+            self._queue
+            and len(self._running) < self._at_once
+            and len(self._running) + len(self._left_behind) < self._most_left_behind
+        ):
             job = self._queue.pop(next(iter(self._queue)))
             job.deadline = time.monotonic() + job.seconds
             self._running.add(job)
