@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 from promptkeel.blocks import PromptBlockSpec
+from promptkeel.blocks.history import BlockingBlockHistory
 from promptkeel.core import KeelCore
 from promptkeel.instants import Clock, system_clock
 from promptkeel.keel import KeelFacade, open_core
@@ -66,6 +67,11 @@ class Keel(KeelFacade):
         builder = self.core.builder if strict is True else self.core.reader(strict=strict)
         found = builder.look(scope)
         return found if isinstance(found, Prompt) else drive_blocking(builder.build(scope, found))
+
+    @property
+    def blocks(self) -> BlockingBlockHistory:
+        """The authored blocks that the store keeps, with their histories."""
+        return BlockingBlockHistory(self.core.authored)
 
     @property
     def store(self) -> BlockingStore:

@@ -11,6 +11,7 @@ from typing import Any, final
 import attrs
 
 from promptkeel.blocks import MemoryLane, PromptBlockSpec, in_prompt_order
+from promptkeel.blocks.history import HistoryCore
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError, StoreError
 from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, parse_instant
@@ -79,6 +80,7 @@ class KeelCore:
             "cache_facts": check_size(cache_facts, field="cache_facts"),
         }
         self._options = dict(options)
+        self.authored = HistoryCore(lambda: self.store)
         self._store: StoreCore | None = None
         self._builder: BuilderCore | None = None
         self._unproven: UnprovenBuilder | None = None
@@ -397,7 +399,7 @@ class KeelCore:
             InvalidInputError: no memory block has this name.
         """
         if block is not None:
-            self._lane_spec(block)
+            self._check_learned(block)
         resolution = yield from self.resolve(scope, strict=strict)
         return tuple(
             fact
@@ -436,11 +438,18 @@ class KeelCore:
         (outcome,) = yield from self.store.apply((operation,))
         return outcome
 
+    def _check_learned(self, block: str) -> None:
+        names = [spec.name for spec in self.specs if spec.is_learned]
+        if block not in names:
+            raise InvalidInputError(
+                f"{block!r} is no declared memory block (declared: {', '.join(names) or 'none'})", field="block"
+            )
+
     def _lane_spec(self, block: str) -> PromptBlockSpec:
         for spec in self.specs:
-            if spec.name == block and spec.is_learned:
+            if spec.name == block and isinstance(spec.source, MemoryLane):
                 return spec
-        known = ", ".join(spec.name for spec in self.specs if spec.is_learned) or "none"
+        known = ", ".join(spec.name for spec in self.specs if isinstance(spec.source, MemoryLane)) or "none"
         raise InvalidInputError(f"{block!r} is no declared memory block (declared: {known})", field="block")
 
     def _label(self, text: str | None, block: str | None, label: str | None) -> str:

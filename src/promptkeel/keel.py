@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, final
 
 from promptkeel.blocks import PromptBlockSpec
+from promptkeel.blocks.history import BlockHistory
 from promptkeel.core import KeelCore
 from promptkeel.instants import Clock, system_clock
 from promptkeel.prompt import Prompt
@@ -84,6 +85,11 @@ class Keel(KeelFacade):
         builder = self.core.builder if strict is True else self.core.reader(strict=strict)
         found = builder.look(scope)
         return found if isinstance(found, Prompt) else await drive(builder.build(scope, found))
+
+    @property
+    def blocks(self) -> BlockHistory:
+        """The authored blocks that the store keeps, with their histories."""
+        return BlockHistory(self.core.authored)
 
     @property
     def store(self) -> Store:

@@ -9,6 +9,7 @@ import attrs
 
 from promptkeel.blocks.source import Sharing, StoreBacked, check_authored
 from promptkeel.errors import InvalidDeclarationError
+from promptkeel.store.authored import RESERVED, reaches_reserved
 
 
 def _fields(given: object) -> frozenset[str]:
@@ -36,6 +37,12 @@ class MemoryLane(StoreBacked):
 
     def __attrs_post_init__(self) -> None:
         check_authored(self.label_prefix, "label_prefix")
+        if reaches_reserved(self.label_prefix):
+            raise InvalidDeclarationError(
+                f"{self.label_prefix!r} reaches into {RESERVED!r}, which is reserved for authored blocks; show one "
+                "with a StoredSource",
+                field="label_prefix",
+            )
 
     @property
     def declared(self) -> tuple[object, ...]:

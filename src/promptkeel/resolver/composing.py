@@ -11,6 +11,7 @@ from promptkeel.errors import BlockContractError, BlockResolutionError
 from promptkeel.lane import Lane
 from promptkeel.model import BlockRevision
 from promptkeel.render import RenderedBlock
+from promptkeel.resolver.heads import StoredHead
 from promptkeel.resolver.known_good import LastKnownGood
 from promptkeel.resolver.outcomes import Failed, Reading, Wrong, after_failure, marked
 from promptkeel.resolver.plans import Plan
@@ -108,6 +109,8 @@ class Composer:
         self, spec: PromptBlockSpec, scope: TenantScope, part: Any, old: ResolvedBlock | None, now: float
     ) -> Steps[ResolvedBlock]:
         if isinstance(part, Wrong):
+            if isinstance(part.error, BlockResolutionError):
+                raise part.error
             raise BlockContractError(part.reason, block=spec.name, scope=scope.path) from part.error
         if isinstance(part, Failed):
             return self._failed(spec, scope, part.error, now)
@@ -146,7 +149,11 @@ class Composer:
 def _part(stored: Stored, position: int) -> Any:
     """What came of one block that the store holds: its content and its text, or what came instead."""
     if isinstance(stored, KeptLanes):
-        return stored.lanes[position], stored.rendered[position]
+        kept = stored.lanes[position]
+        if not isinstance(kept, StoredHead):
+            return kept, stored.rendered[position]
+        # The very object that was found, so that an answer is known to be the same.
+        return (kept.found, stored.rendered[position]) if isinstance(kept.found, BlockRevision) else kept.found
     return stored if isinstance(stored, Failed) or stored is None else stored[position]
 
 

@@ -1,4 +1,4 @@
-"""Memory lanes: the driver of the state machine in ``states``.
+"""Memory lanes and stored blocks: the driver of the state machine in ``states``.
 
 Where the store has heads, only what was touched is read, all lanes of one answer hold at one vector of heads, and only
 blocks whose revision moved are rendered. Calls that need the same reading share it.
@@ -9,16 +9,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Final, final
 
+from promptkeel.blocks.lanes import MemoryLane
 from promptkeel.blocks.spec import PromptBlockSpec
 from promptkeel.lane import Lane
+from promptkeel.model import BlockRevision
 from promptkeel.render import RenderedBlock
 from promptkeel.resolver.flights import Flights
+from promptkeel.resolver.heads import StoredHead, read_head
 from promptkeel.resolver.rendering import Rendering
 from promptkeel.resolver.shared import Move, SharedDifferences, moved_above
 from promptkeel.resolver.states import (
     Fresh,
+    Kept,
     KeptLanes,
     Moved,
     after_heads,
@@ -32,6 +36,7 @@ from promptkeel.resolver.states import (
 from promptkeel.resolver.values import Counters
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
+from promptkeel.store.authored import block_label
 from promptkeel.store.base import CatchUp, Engine, Heads, LaneRequest, LaneUpdate
 
 
@@ -50,11 +55,11 @@ UNPROBED: Final = _Unprobed()
 
 @final
 class LaneReader:
-    """Keeps the lanes of a store with heads up to date.
+    """Keeps what a store with heads holds up to date: memory lanes, and the heads of stored blocks.
 
     Args:
         engine: the store.
-        specs: the learned blocks, in the order of every tuple here.
+        specs: the blocks that the store holds, in the order of every tuple here.
         rendering: renders them.
         counters: where work is counted.
     """
@@ -66,7 +71,7 @@ class LaneReader:
         self._specs = specs
         self._rendering = rendering
         self._counters = counters
-        self._prefixes = tuple(lane_source(spec).label_prefix for spec in specs)
+        self._prefixes = tuple(map(_prefix_of, specs))
         self._tickets = itertools.count(1)
         self._flights: Flights[KeptLanes] = Flights()
         self._shared = SharedDifferences()
@@ -200,20 +205,15 @@ class LaneReader:
         lanes = self._caught_up(before, update, scope)
         return self._keep(scope, before, update, lanes, ticket, token)
 
-    def _caught_up(self, before: KeptLanes | None, update: CatchUp, scope: TenantScope) -> tuple[Lane, ...]:
-        def build(position: int, lane: Lane | None, change: LaneUpdate) -> Lane:
+    def _caught_up(self, before: KeptLanes | None, update: CatchUp, scope: TenantScope) -> tuple[Kept, ...]:
+        def build(position: int, kept: Kept | None, change: LaneUpdate) -> Kept:
             spec = self._specs[position]
-            source = lane_source(spec)
             started = time.perf_counter_ns()
-            if lane is None:
-                built = Lane.build(change.rows, prefix=source.label_prefix, profile_fields=source.profile_fields)
-                self._rendering.tell(spec, scope.path, "scanned", started)
-            else:
-                built = lane.updated(change)
-                self._rendering.tell(spec, scope.path, "updated", started)
+            built = _built(spec, kept, change, scope)
+            self._rendering.tell(spec, scope.path, "scanned" if kept is None else "updated", started)
             return built
 
-        lanes: tuple[Lane | None, ...] = (None,) * len(self._specs) if before is None else before.lanes
+        lanes: tuple[Kept | None, ...] = (None,) * len(self._specs) if before is None else before.lanes
         return caught_up(lanes, update, build)
 
     def _keep(
@@ -221,7 +221,7 @@ class LaneReader:
         scope: TenantScope,
         before: KeptLanes | None,
         update: CatchUp,
-        lanes: tuple[Lane, ...],
+        lanes: tuple[Kept, ...],
         ticket: int,
         token: object,
     ) -> KeptLanes:
@@ -236,11 +236,27 @@ class LaneReader:
         )
         return KeptLanes(ticket, token, update.heads, lanes, rendered)
 
-    def _rendered(self, spec: PromptBlockSpec, lane: Lane, scope: TenantScope) -> RenderedBlock:
-        kept = self._rendering.kept(spec, scope, lane.revision)
-        return self._rendering.learned(spec, scope, lane.to_revision()) if kept is None else kept
+    def _rendered(self, spec: PromptBlockSpec, kept: Kept, scope: TenantScope) -> RenderedBlock:
+        found = kept if isinstance(kept, Lane) else kept.found
+        if not isinstance(found, Lane | BlockRevision):
+            return RenderedBlock(name=spec.name, tier=spec.tier, text="")
+        if isinstance(found, BlockRevision) and not spec.is_learned:
+            return self._rendering.authored(spec, found)
+        rendered = self._rendering.kept(spec, scope, found.revision)
+        if rendered is not None:
+            return rendered
+        return self._rendering.learned(spec, scope, found.to_revision() if isinstance(found, Lane) else found)
 
 
-def lane_source(spec: PromptBlockSpec) -> Any:
-    """The source of a learned block, which is a ``MemoryLane``."""
-    return spec.source
+def _prefix_of(spec: PromptBlockSpec) -> str:
+    return spec.source.label_prefix if isinstance(spec.source, MemoryLane) else block_label(spec.name)
+
+
+def _built(spec: PromptBlockSpec, kept: Kept | None, change: LaneUpdate, scope: TenantScope) -> Kept:
+    """What is kept of a block after a change."""
+    source = spec.source
+    if isinstance(source, MemoryLane):
+        if isinstance(kept, Lane):
+            return kept.updated(change)
+        return Lane.build(change.rows, prefix=source.label_prefix, profile_fields=source.profile_fields)
+    return kept.followed(change, spec, scope) if isinstance(kept, StoredHead) else read_head(change, spec, scope)

@@ -21,10 +21,14 @@ import attrs
 
 from promptkeel.lane import Lane
 from promptkeel.render import RenderedBlock
+from promptkeel.resolver.heads import StoredHead
 from promptkeel.store.base import CatchUp, Heads, LaneRequest, LaneUpdate
 
-LaneBuilder = Callable[[int, Lane | None, LaneUpdate], Lane]
-"""Makes the lane at a position from the kept one, if any, and an update."""
+Kept = Lane | StoredHead
+"""What is kept of one block that the store holds."""
+
+LaneBuilder = Callable[[int, Kept | None, LaneUpdate], Kept]
+"""Makes what is kept at a position from what was, if anything, and an update."""
 
 INLINE_FACTS: Final = 400
 """Rendering up to this many facts is short enough for the caller's own thread; more goes to a worker."""
@@ -46,7 +50,7 @@ class KeptLanes:
     ticket: int
     token: object
     heads: Heads
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Kept, ...]
     rendered: tuple[RenderedBlock, ...]
 
 
@@ -109,7 +113,7 @@ def is_untouched(update: CatchUp) -> bool:
     return not any(change.touched or change.whole for change in update.lanes)
 
 
-def caught_up(lanes: tuple[Lane | None, ...], update: CatchUp, build: LaneBuilder) -> tuple[Lane, ...]:
+def caught_up(lanes: tuple[Kept | None, ...], update: CatchUp, build: LaneBuilder) -> tuple[Kept, ...]:
     """The lanes brought up to date; a lane that nothing touched is the very same object."""
     return tuple(
         build(position, None if change.whole else lane, change)
@@ -119,7 +123,7 @@ def caught_up(lanes: tuple[Lane | None, ...], update: CatchUp, build: LaneBuilde
     )
 
 
-def changed_positions(before: KeptLanes | None, lanes: tuple[Lane, ...]) -> tuple[int, ...]:
+def changed_positions(before: KeptLanes | None, lanes: tuple[Kept, ...]) -> tuple[int, ...]:
     """Which lanes' blocks must be rendered anew: those whose revision moved."""
     if before is None:
         return tuple(range(len(lanes)))
@@ -130,7 +134,7 @@ def changed_positions(before: KeptLanes | None, lanes: tuple[Lane, ...]) -> tupl
     )
 
 
-def is_inline(lanes: tuple[Lane, ...], positions: tuple[int, ...]) -> bool:
+def is_inline(lanes: tuple[Kept, ...], positions: tuple[int, ...]) -> bool:
     """Whether rendering these lanes is short enough for the caller's own thread."""
     return sum(lanes[position].count for position in positions) <= INLINE_FACTS
 
