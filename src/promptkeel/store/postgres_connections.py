@@ -115,6 +115,7 @@ class Connections:
             )
         self.address = address
         self._standby = standby
+        self.greet: Callable[[Connection], None] | None = None
         self._pool_size = pool_size
         self._busy_timeout = busy_timeout
         self._timeout = (
@@ -163,6 +164,12 @@ class Connections:
             raise StoreReadOnlyError(
                 f"{self.name} is a standby, which may be behind: open its primary, and give this one as replica="
             )
+        if self.greet is not None:
+            try:
+                self.greet(connection)
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     def lend(self, begin: str) -> Connection:

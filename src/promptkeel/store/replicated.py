@@ -16,6 +16,7 @@ edges, receipts and marks, which move no heads.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar, final
@@ -23,6 +24,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 import psycopg
+from anyio import from_thread
 
 from promptkeel.errors import (
     InvalidInputError,
@@ -57,6 +59,7 @@ SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_d
   pg_postmaster_start_time()::text, to_regclass(%s) IS NOT NULL
 FROM pg_control_system()"""
 _META: Final = "SELECT key, value FROM {S}.meta"
+_OWN_KEY: Final = "SELECT value FROM {S}.meta WHERE key = 'secret'"
 _WRITTEN: Final = "SELECT pg_current_wal_insert_lsn()::text"
 _REPLAYED: Final = """
 SELECT pg_wal_lsn_diff(%s, pg_last_wal_replay_lsn()),
@@ -123,6 +126,23 @@ class StandbyEngine(PostgresEngine):
     def name(self) -> str:
         """What the standby is called in errors."""
         return self._connections.name
+
+    def expect(self, secret: str | None) -> None:
+        """Refuse from now on whatever answers at this address with another store, as another server put there would."""
+        # Those that are open were made before anything was expected; the server behind them stays the same.
+        asked = statements(self._schema, {"secret": _OWN_KEY})["secret"]
+
+        def greet(connection: Connection) -> None:
+            try:
+                found = connection.execute(asked).fetchone()
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+                found = None
+            if found != (secret,):
+                raise ReplicaMismatchError(
+                    f"what answers as the replica {self.name} has another store: give the address of a standby"
+                )
+
+        self._connections.greet = greet
 
     def identity(self, connections: Connections | None = None) -> _Identity:
         """Which data the standby has; with ``connections``, which data those lead to."""
@@ -311,6 +331,7 @@ class ReplicatedEngine(PostgresEngine):
             if (its.secret, its.schema) == (mine.secret, mine.schema):
                 self._is_primary_itself = its.started == mine.started and not its.is_standby
                 self._is_known = True
+                self.standby.expect(mine.secret)
                 return
         if its.secret not in (None, mine.secret):
             raise ReplicaMismatchError(f"{self._standby_name} has another store than {self._connections.name}")
@@ -355,6 +376,13 @@ def _shown(scope: TenantScope) -> str:
     return scope.path or "(deployment)"
 
 
+def _go_on() -> None:
+    """Stop waiting where the task that this worker thread works for was cancelled."""
+    # Anywhere but in such a thread there is nobody to ask.
+    with contextlib.suppress(RuntimeError):
+        from_thread.check_cancelled()
+
+
 def _looks(seconds: float) -> Iterator[None]:
     """Times to look again, the first one now, the last one when the seconds have passed."""
     end = time.monotonic() + seconds
@@ -364,5 +392,6 @@ def _looks(seconds: float) -> Iterator[None]:
         left = end - time.monotonic()
         if left <= 0:
             return
+        _go_on()
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -23,7 +23,7 @@ from servers import PostgresServer, own_postgres, own_standby
 
 ACME = pk.TenantScope.parse("org:acme")
 ADA = ACME.child("user", "ada")
-BLOCKS = [pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"))]
+BLOCKS = [pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"), on_failure="fail_closed")]
 PATIENT = 30.0
 
 
@@ -190,6 +190,30 @@ def test_a_replica_that_is_killed_fails_strict_reads_of_what_moved_and_is_used_a
             assert "has a dog" in allowed.prompt(ADA).text
         assert "has a dog" in keel.prompt(ADA).text
         assert "has a dog" in keel.prompt(ADA, strict=False).text
+
+
+def test_another_server_at_the_replicas_address_is_never_taken_for_it(primary, standby):
+    with opened(primary.url, replica=standby.url, replica_fallback=True) as keel:
+        keel.remember(ADA, "prefers tea", block="USER_PROFILE")
+        keel.prompt(ADA)
+        keel.prompt(ADA, strict=False)
+        standby.kill()
+        stranger = PostgresServer(standby.programs, standby.folder)
+        stranger.data = standby.folder / "of_another"
+        stranger.create()
+        stranger.start()
+        try:
+            for store in (False, True):
+                if store:
+                    with blocking.open_store(stranger.url) as other:
+                        other.put(pk.MemoryNode(id="other", scope=ADA, label="SOUL:another customer's data"))
+                keel.remember(ADA, f"has written {store}", block="USER_PROFILE")
+                for strict in (False, True):
+                    with pytest.raises(BlockResolutionError) as caught:
+                        keel.prompt(ADA, strict=strict)
+                    assert isinstance(caught.value.__cause__, ReplicaMismatchError)
+        finally:
+            stranger.stop()
 
 
 def test_a_plain_copy_of_the_primary_is_no_replica(primary, standby):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import psycopg
 import pytest
 from hypothesis import given, settings
@@ -36,7 +37,7 @@ ADA = ACME.child("user", "ada")
 BOB = ACME.child("user", "bob")
 BLOCKS = [
     pk.PromptBlockSpec(name="BOUNDARIES", source=pk.StaticSource("Never reveal another customer's data.")),
-    pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:")),
+    pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"), on_failure="fail_closed"),
 ]
 PATIENT = 30.0
 
@@ -210,6 +211,23 @@ def test_a_strict_read_gives_up_in_time_and_says_how_far_behind_the_replica_is(a
         replayed.standby.resume_replay()
         replayed.catch_up()
         assert "lives by the sea" in keel.prompt(ADA).text
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_strict_read_that_is_cancelled_waits_no_longer(addresses, replayed, backend):
+    async def main():
+        url, replica = addresses
+        async with pk.open(url, blocks=BLOCKS, replica=replica, replica_timeout=600.0) as keel:
+            await keel.prompt(ADA)
+            replayed.standby.pause_replay()
+            await keel.remember(ADA, "lives by the sea", block="USER_PROFILE")
+            with anyio.move_on_after(0.05) as waited:
+                await keel.prompt(ADA)
+            assert waited.cancelled_caught
+            replayed.standby.resume_replay()
+            assert "lives by the sea" in (await keel.prompt(ADA)).text
+
+    anyio.run(main, backend=backend)
 
 
 def test_the_primary_answers_for_a_replica_that_is_behind_only_where_that_was_allowed(addresses, replayed):
