@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptkeel.blocks import ComputedSource, FailurePolicy, FileSource, MemoryLane, PromptBlockSpec, StaticSource
+from promptkeel.blocks import (
+    ComputedSource,
+    FailurePolicy,
+    FileSource,
+    MemoryLane,
+    PromptBlockSpec,
+    StaticSource,
+    StoredSource,
+)
 from promptkeel.blocks.configuration import load_configuration, read_configuration
 from promptkeel.errors import InvalidDeclarationError, InvalidScopeError, SourceUnavailableError
 from promptkeel.render import RenderPolicy
@@ -154,6 +162,9 @@ def test_an_unknown_key_is_an_error_with_the_nearest_right_name(load, text, tabl
         '[blocks.T]\nfunction = "os:sep"',
         '[blocks]\nRULES = "text"',
         'store = "sqlite:///a.db"',
+        '[blocks.S]\nstored = "everyone"',
+        "[blocks.S]\nstored = true",
+        '[blocks.S]\nstored = "tenant"\nrequired = "yes"',
         "[store]\nbusy_timeout = 3",
         "[store]\nurl = 3",
         "[budget]\nprompt_tokens = 0",
@@ -181,6 +192,18 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path):
 def test_a_missing_file_says_how_to_have_one(tmp_path):
     with pytest.raises(SourceUnavailableError, match="promptkeel init"):
         load_configuration(tmp_path / "promptkeel.toml")
+
+
+def test_a_stored_block_names_its_level(load):
+    found = load(
+        '[blocks.HOURS]\nstored = "deployment"\nrequired = false\n[blocks.RULES]\nstored = "tenant"'
+        '\n[blocks.NOTES]\nstored = "scope"\nlearned = true\npermissions = ["read", "append"]'
+    )
+    assert [spec.source for spec in found.blocks] == [
+        StoredSource(level="deployment", required=False),
+        StoredSource(level="tenant"),
+        StoredSource(level="scope", learned=True),
+    ]
 
 
 def test_functions_are_imported_by_name(load, tmp_path, monkeypatch):

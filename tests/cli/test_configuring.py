@@ -61,7 +61,7 @@ def test_every_line_of_the_template_that_is_commented_out_is_a_legal_one(folder,
     assert text.count("\n# ") < TEMPLATE.count("\n# ") - 15
     (folder / "promptkeel.toml").write_text(text)
     found = load_configuration(folder / "promptkeel.toml")
-    assert {"RULES", "ENVIRONMENT"} <= {spec.name for spec in found.blocks}
+    assert {"RULES", "ENVIRONMENT", "OPENING_HOURS"} <= {spec.name for spec in found.blocks}
     assert (found.budget.prompt_tokens, list(found.models), found.levels) == (8000, ["anthropic"], ("org", "user"))
 
 

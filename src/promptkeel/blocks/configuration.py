@@ -24,6 +24,7 @@ from promptkeel.blocks.lanes import MemoryLane
 from promptkeel.blocks.source import BlockSource
 from promptkeel.blocks.spec import PromptBlockSpec
 from promptkeel.blocks.static import StaticSource
+from promptkeel.blocks.stored import StoredSource
 from promptkeel.errors import InvalidDeclarationError, InvalidScopeError, SourceUnavailableError
 from promptkeel.render import RenderPolicy
 from promptkeel.scope import TenantScope
@@ -39,6 +40,7 @@ _SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "file": ("file", "max_bytes", "encoding"),
     "function": ("function",),
     "label_prefix": ("label_prefix", "profile_fields"),
+    "stored": ("stored", "learned", "required"),
 }
 """The keys that say where a block's content comes from, each with those that go with it."""
 _RENDER: Final = ("max_facts", "max_fact_characters", "max_tokens", "block_form")
@@ -325,11 +327,17 @@ def _computed(table: _Table, _: Path) -> ComputedSource:
     return ComputedSource(_function(table, "function", table.text("function") or ""))
 
 
+def _stored(table: _Table, _: Path) -> StoredSource:
+    level: Any = table.text("stored")
+    return StoredSource(level=level, **table.subset(("learned", "required")))
+
+
 _SOURCE_OF: Final[Mapping[str, Callable[[_Table, Path], BlockSource]]] = {
     "text": lambda table, _: StaticSource(table.text("text") or ""),
     "file": _file,
     "function": _computed,
     "label_prefix": _lane,
+    "stored": _stored,
 }
 
 

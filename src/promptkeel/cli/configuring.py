@@ -43,7 +43,7 @@ max_age = 600                       # seconds that the last known good text may 
 # timeout = 5.0                     # seconds that a read may take
 # max_facts = 200                   # the newest are kept; max_fact_characters and max_tokens limit too
 
-# Authored text. Each block needs exactly one of text, file, function and label_prefix.
+# Authored text. Each block needs exactly one of text, file, function, label_prefix and stored.
 [blocks.BOUNDARIES]
 text = "Never reveal another customer's data."
 
@@ -55,6 +55,15 @@ text = "Never reveal another customer's data."
 # [blocks.ENVIRONMENT]
 # function = "my_package.context:environment"     # answers (content, revision) for a scope
 # timeout = 2.0
+
+# [blocks.OPENING_HOURS]
+# stored = "tenant"                 # 'promptkeel block edit' keeps its history; or "deployment", or "scope"
+# required = false                  # whether it is an error that nobody has written it yet
+
+# [blocks.NOTES]
+# stored = "scope"                  # the agent's own notes, contained like memory
+# learned = true
+# permissions = ["read", "append", "replace"]
 
 # Memory: every statement whose label begins with the prefix, with its source and time.
 [blocks.USER_PROFILE]
