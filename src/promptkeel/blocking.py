@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self, final
 
-from promptkeel.blocks import PromptBlockSpec
 from promptkeel.blocks.history import BlockingBlockHistory
 from promptkeel.core import KeelCore
 from promptkeel.instants import Clock, system_clock
-from promptkeel.keel import KeelFacade, open_core
+from promptkeel.keel import Declared, KeelFacade, open_core
 from promptkeel.lane import scan_steps
 from promptkeel.model import BlockRevision
 from promptkeel.prompt import BlockingPromptBuilder as PromptBuilder
@@ -87,12 +86,12 @@ class Keel(KeelFacade):
 
 
 def open(  # noqa: A001 - the twin of promptkeel.open
-    url: str,
+    url: str | None = None,
     *,
-    blocks: Sequence[PromptBlockSpec] = (),
+    blocks: Declared = (),
     clock: Clock = system_clock,
     new_id: Callable[[], str] | None = None,
-    token_counter: str = "estimate",
+    token_counter: str | None = None,
     observe: Callable[[BlockEvent], object] | None = None,
     cache_bytes: int = CACHE_BYTES,
     cache_facts: int = CACHE_FACTS,

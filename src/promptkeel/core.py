@@ -65,6 +65,7 @@ class KeelCore:
         cache_bytes: int,
         cache_facts: int,
         options: Mapping[str, Any],
+        admit: Callable[[TenantScope], object] | None = None,
     ) -> None:
         given: object = blocks
         if isinstance(given, str) or not isinstance(given, Iterable):
@@ -80,6 +81,7 @@ class KeelCore:
             "cache_facts": check_size(cache_facts, field="cache_facts"),
         }
         self._options = dict(options)
+        self._admit = admit
         self.authored = HistoryCore(lambda: self.store)
         self._store: StoreCore | None = None
         self._builder: BuilderCore | None = None
@@ -207,6 +209,8 @@ class KeelCore:
         node_id: str | None,
     ) -> Steps[Outcome]:
         """What ``remember`` did: whether the statement is new."""
+        if self._admit is not None and isinstance(scope, TenantScope):
+            self._admit(scope)
         node = MemoryNode(
             id=self._new_id() if node_id is None else node_id,
             scope=scope,

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, final
 
 from promptkeel.blocks import PromptBlockSpec
+from promptkeel.blocks.configuration import load_configuration
 from promptkeel.blocks.history import BlockHistory
 from promptkeel.core import KeelCore
+from promptkeel.errors import InvalidDeclarationError
 from promptkeel.instants import Clock, system_clock
 from promptkeel.prompt import Prompt
 from promptkeel.resolver import CACHE_BYTES, CACHE_FACTS, BlockEvent, Counters
@@ -104,39 +107,57 @@ class Keel(KeelFacade):
         await drive(self.core.stop())
 
 
+Declared = Sequence[PromptBlockSpec] | str | os.PathLike[str]
+"""Blocks, or the file that declares them."""
+
+
 def open_core(
-    url: str,
+    url: str | None,
     *,
-    blocks: Sequence[PromptBlockSpec],
+    blocks: Declared,
     clock: Clock,
     new_id: Callable[[], str] | None,
-    token_counter: str,
+    token_counter: str | None,
     observe: Callable[[BlockEvent], object] | None,
     cache_bytes: int,
     cache_facts: int,
     options: Mapping[str, Any],
 ) -> KeelCore:
     """The core of a keel, not yet started; arguments as ``open``."""
+    admit = None
+    if isinstance(blocks, str | os.PathLike):
+        declared = load_configuration(blocks)
+        blocks = declared.blocks
+        admit = declared.check_scope if declared.levels else None
+        token_counter = declared.budget.token_counter if token_counter is None else token_counter
+        if url is None and declared.url is not None:
+            # What the program says goes before what the file says.
+            url, options = declared.url, {**declared.options, **options}
+    if url is None:
+        raise InvalidDeclarationError(
+            "is missing: give a store's address as 'sqlite:///memory.db', or a file whose [store] has one", field="url"
+        )
     return KeelCore(
         url,
         blocks,
         clock=clock,
         new_id=_random_id if new_id is None else new_id,
-        token_counter=token_counter,
+        token_counter="estimate" if token_counter is None else token_counter,
         observe=observe,
         cache_bytes=cache_bytes,
         cache_facts=cache_facts,
         options=options,
+        admit=admit,
     )
 
 
 def open(  # noqa: A001 - promptkeel.open is the public name
-    url: str,
+    url: str | None = None,
     *,
-    blocks: Sequence[PromptBlockSpec] = (),
+    blocks: Declared = (),
     clock: Clock = system_clock,
     new_id: Callable[[], str] | None = None,
-    token_counter: str = "estimate",
+    token_counter: str | None = None,
     observe: Callable[[BlockEvent], object] | None = None,
     cache_bytes: int = CACHE_BYTES,
     cache_facts: int = CACHE_FACTS,
@@ -145,11 +166,12 @@ def open(  # noqa: A001 - promptkeel.open is the public name
     """A keel on the store at an address, to be entered with ``async with``.
 
     Args:
-        url: ``sqlite:///memory.db`` (relative), ``sqlite:////absolute.db`` or ``ram:``.
-        blocks: the declared blocks of its prompts.
+        url: ``sqlite:///memory.db`` (relative), ``sqlite:////absolute.db``, ``postgresql://user@host/database`` or
+            ``ram:``; left out, what the file of ``blocks`` says.
+        blocks: the declared blocks of its prompts, or the path of a file that declares them, as ``promptkeel.toml``.
         clock: answers the present instant in microseconds; stamps what is written.
         new_id: answers a new id for each remembered node.
-        token_counter: the name of what counts a prompt's tokens.
+        token_counter: the name of what counts a prompt's tokens; ``estimate`` unless the file says another.
         observe: called with each ``BlockEvent`` of a resolve.
         cache_bytes: how many bytes of rendered text are kept.
         cache_facts: how many facts are kept in lanes; a scope that does not fit is read whole again.
@@ -173,4 +195,4 @@ def open(  # noqa: A001 - promptkeel.open is the public name
     )
 
 
-__all__ = ["Keel", "KeelFacade", "open", "open_core"]
+__all__ = ["Declared", "Keel", "KeelFacade", "open", "open_core"]

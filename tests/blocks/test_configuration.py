@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptkeel import blocking
 from promptkeel.blocks import (
     ComputedSource,
     FailurePolicy,
@@ -257,3 +258,32 @@ def test_a_file_and_a_program_that_say_the_same_declare_the_same(tmp_path_factor
         expected.append(PromptBlockSpec(name=name, source=lane, **fields))
     assert found.blocks == tuple(expected)
     assert [spec.fingerprint for spec in found.blocks] == [spec.fingerprint for spec in expected]
+
+
+def test_a_keel_is_opened_by_its_file_alone(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/rules.md").write_text("Be brief.")
+    (tmp_path / "promptkeel.toml").write_text(WHOLE)
+    ada = TenantScope.parse("org:acme/user:u1")
+    with blocking.open(blocks=tmp_path / "promptkeel.toml") as keel:
+        keel.remember(ada, "prefers tea", block="USER_PROFILE")
+        text = keel.prompt(ada).text
+        assert "prefers tea" in text
+        assert "Be brief." in text
+        with pytest.raises(InvalidScopeError):
+            keel.remember(TenantScope.parse("org:acme/team:t"), "prefers tea", block="USER_PROFILE")
+    assert (tmp_path / "memory.db").exists()
+
+
+def test_the_program_goes_before_the_file(tmp_path):
+    (tmp_path / "promptkeel.toml").write_text('[store]\nurl = "sqlite:///memory.db"')
+    with blocking.open("ram:", blocks=str(tmp_path / "promptkeel.toml")) as keel:
+        assert keel.url == "ram:"
+    assert not (tmp_path / "memory.db").exists()
+
+
+def test_without_any_address_the_error_says_where_one_belongs(tmp_path):
+    (tmp_path / "promptkeel.toml").write_text("")
+    for blocks in ((), tmp_path / "promptkeel.toml"):
+        with pytest.raises(InvalidDeclarationError, match="sqlite:///"):
+            blocking.open(blocks=blocks)

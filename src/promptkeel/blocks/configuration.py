@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -101,7 +102,7 @@ class Configuration:
             )
 
 
-def load_configuration(path: str | Path) -> Configuration:
+def load_configuration(path: str | os.PathLike[str]) -> Configuration:
     """What a file declares.
 
     Raises:
