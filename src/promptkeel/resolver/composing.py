@@ -46,14 +46,14 @@ class Found:
 
 @final
 @attrs.frozen(eq=False)
-class Kept:
-    """A scope's lanes and the whole answer that was made of them.
+class Answer:
+    """An answer, and what it was made of.
 
     Attributes:
         lanes: what was read of the store.
         resolution: the answer.
         sources: what was read elsewhere.
-        is_whole: whether every block in it was verified; else the answer is given once, and only the lanes are kept.
+        is_whole: whether every block in it was verified; else the answer is given once.
     """
 
     lanes: KeptLanes
@@ -76,7 +76,7 @@ class Composer:
         self._good = good
 
     def compose(
-        self, plan: Plan, scope: TenantScope, found: Found, before: Kept | None, now: float
+        self, plan: Plan, scope: TenantScope, found: Found, before: Answer | None, now: float
     ) -> Steps[Resolution]:
         """The answer.
 
@@ -185,7 +185,7 @@ _STRICT: Final = Freshness()
 
 
 def _answer(
-    plan: Plan, scope: TenantScope, blocks: tuple[ResolvedBlock, ...], stored: Stored, before: Kept | None
+    plan: Plan, scope: TenantScope, blocks: tuple[ResolvedBlock, ...], stored: Stored, before: Answer | None
 ) -> Resolution:
     heads = stored.heads if isinstance(stored, KeptLanes) else None
     freshness = _freshness(blocks)

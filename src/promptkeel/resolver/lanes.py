@@ -24,6 +24,7 @@ from promptkeel.resolver.states import (
     Fresh,
     Kept,
     KeptLanes,
+    Missing,
     Moved,
     after_heads,
     after_probe,
@@ -107,6 +108,13 @@ class LaneReader:
         state = after_probe(before, token, self._prefixes)
         if isinstance(state, Fresh):
             return state.kept
+        # Whoever saw the same token needs the same read: nothing was committed between their probe and this one.
+        work = self._read_moved(scope, before, state, ticket, token)
+        return (yield from self._flights.join((scope.path, "probed", token), lambda: work))
+
+    def _read_moved(
+        self, scope: TenantScope, before: KeptLanes | None, state: Moved | Missing, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
         self._counters.head_reads += 1
         if isinstance(state, Moved):
             # One short read tells both whether heads have moved and, mostly, that no lane was touched.

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
+import attrs
+
 from promptkeel.blocks.failures import check_seconds
 from promptkeel.blocks.lanes import MemoryLane
 from promptkeel.blocks.spec import PromptBlockSpec, in_prompt_order
 from promptkeel.errors import BlockResolutionError, InvalidDeclarationError, InvalidInputError
 from promptkeel.resolver.cache import BoundedCache
-from promptkeel.resolver.composing import Composer, Found, Kept, Stored
+from promptkeel.resolver.composing import Answer, Composer, Found, Stored
 from promptkeel.resolver.gates import GateKeeper
 from promptkeel.resolver.known_good import LastKnownGood
 from promptkeel.resolver.lanes import UNPROBED, LaneReader
@@ -39,6 +41,15 @@ _PLANS: Final = 256
 """How many sets of shut gates are kept apart; with more, everything kept is forgotten once in a while."""
 
 _NO_LANES: Final = KeptLanes(0, None, None, (), ())  # type: ignore[arg-type]
+
+
+@final
+@attrs.frozen(eq=False)
+class _Kept:
+    """What is kept of a scope: its lanes as they were read last, and the answer given last."""
+
+    lanes: KeptLanes
+    answer: Answer | None = None
 
 
 @final
@@ -94,7 +105,7 @@ class ResolverCore:
         self._good = LastKnownGood()
         self._keeps_good = any(spec.on_failure.action == "last_known_good" for spec in self.specs)
         self._composer = Composer(self._rendering, self._good)
-        self._kept: BoundedCache[Any, Kept] = BoundedCache(cache_facts, _weigh_kept)
+        self._kept: BoundedCache[Any, _Kept] = BoundedCache(cache_facts, _weigh_kept)
         self._scoped, self._scopeless = scoped(self.specs), scopeless(self.specs)
         self._plans: dict[tuple[str, frozenset[str]], Plan] = {}
         # The plan of every call that names a scope, where no gate has a say in it.
@@ -115,7 +126,8 @@ class ResolverCore:
 
     def _look(self, plan: Plan, scope: TenantScope, key: object) -> Resolution | Unsettled:
         kept = self._kept.get(key)
-        if kept is None or plan.sources.has_asked or not kept.is_whole:
+        answer = None if kept is None else kept.answer
+        if answer is None or plan.sources.has_asked or not answer.is_whole:
             return _UNSEEN
         began = self._now() if self._keeps_good else 0.0
         epoch = self._good.epoch
@@ -125,13 +137,13 @@ class ResolverCore:
                 token = plan.lanes.probe()
             except OSError:
                 return _UNSEEN
-            if kept.lanes.token != token:
+            if answer.lanes.token != token:
                 return Unsettled(token)
-        if not plan.sources.are_unmoved(kept.sources):
+        if not plan.sources.are_unmoved(answer.sources):
             return Unsettled(token)
         if self._keeps_good:
-            self._still_good(scope, kept.resolution, began, epoch)
-        return kept.resolution
+            self._still_good(scope, answer.resolution, began, epoch)
+        return answer.resolution
 
     def resolve(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Resolution]:
         """All blocks of the scope; without one, those that the whole deployment shares.
@@ -172,7 +184,8 @@ class ResolverCore:
         key = plan.key(scope)
         readings, stored = yield from plan.sources.read(scope, self._read_stored(plan, scope, key, token))
         found = Found(stored, readings, began, epoch)
-        before = self._kept.get(key)
+        kept = self._kept.get(key)
+        before = None if kept is None else kept.answer
         if before is not None and _is_unmoved(before, found):
             resolution = before.resolution
             if isinstance(stored, KeptLanes) and resolution.heads != stored.heads:
@@ -193,9 +206,13 @@ class ResolverCore:
         if plan.lanes is None:
             return None
         try:
-            return (yield from plan.lanes.read(scope, lambda: self._kept_lanes(key), token))
+            lanes = yield from plan.lanes.read(scope, lambda: self._kept_lanes(key), token)
         except OSError as error:
             return Failed(error)
+        if not plan.sources.is_static:
+            # Other calls need not read it again while this one still waits for other sources.
+            self._settle(key, lanes, None)
+        return lanes
 
     def _kept_lanes(self, key: object) -> KeptLanes | None:
         kept = self._kept.get(key)
@@ -203,12 +220,18 @@ class ResolverCore:
 
     def _keep(self, key: object, stored: Stored, resolution: Resolution, found: Found) -> None:
         lanes = stored if isinstance(stored, KeptLanes) else _NO_LANES
-        offered = Kept(lanes, resolution, found.readings, resolution.freshness.strict)
+        self._settle(key, lanes, Answer(lanes, resolution, found.readings, resolution.freshness.strict))
 
-        def choose(present: Kept | None) -> Kept:
-            if present is None or newer(present.lanes, lanes) is lanes:
-                return offered
-            return present
+    def _settle(self, key: object, lanes: KeptLanes, answer: Answer | None) -> None:
+        """Keep what was found, unless what is kept was read later."""
+
+        def choose(present: _Kept | None) -> _Kept:
+            if present is None:
+                return _Kept(lanes, answer)
+            last = present.answer
+            if last is None or (answer is not None and newer(last.lanes, lanes) is lanes):
+                last = answer
+            return _Kept(newer(present.lanes, lanes), last)
 
         self._kept.settle(key, choose)
 
@@ -256,7 +279,7 @@ class ResolverCore:
         self._good.forget()
 
 
-def _is_unmoved(before: Kept, found: Found) -> bool:
+def _is_unmoved(before: Answer, found: Found) -> bool:
     """Whether all that was found is the very same as before."""
     if not before.is_whole or isinstance(found.stored, Failed | tuple):
         return False
@@ -298,7 +321,7 @@ def _engine_of(memory: Any) -> Engine | None:
     return engine if engine is not None and HEADS in engine.capabilities else None
 
 
-def _weigh_kept(kept: Kept) -> int:
+def _weigh_kept(kept: _Kept) -> int:
     return 1 + sum(lane.count for lane in kept.lanes.lanes)
 
 

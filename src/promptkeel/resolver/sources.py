@@ -110,6 +110,11 @@ class SourceReader:
         )
         self.has_asked = any(loader.is_asked for loader in loaders)
 
+    @property
+    def is_static(self) -> bool:
+        """Whether nothing is ever waited for."""
+        return self._all_static is not None
+
     def are_unmoved(self, sources: tuple[Reading, ...]) -> bool:
         """Whether every file is certainly what was read; what is asked on every resolve is not asked."""
         return all(reader.current() is sources[position] for position, reader in self._files)
