@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from promptkeel.errors import InvalidInputError
-from promptkeel.steps import Call, Obtain, Signal, Together, Wait, Where, drive, drive_blocking
+from promptkeel.steps import Call, Expired, Obtain, Signal, Together, Wait, Where, Within, drive, drive_blocking
 
 
 def both(make):
@@ -125,3 +125,44 @@ def test_both_forms_of_a_method_are_described_by_what_they_answer():
     for form in (pk.Keel, blocking.Keel):
         hints = typing.get_type_hints(form.retract)
         assert (hints["scope"], hints["return"]) == (pk.TenantScope, pk.MemoryNode)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_what_is_obtained_within_some_seconds_answers_or_expires(backend):
+    async def never():
+        await anyio.sleep_forever()
+
+    async def later():
+        await anyio.lowlevel.checkpoint()
+        return 7
+
+    def steps(seconds, function):
+        return (yield Within(seconds, Obtain(function)))
+
+    assert anyio.run(drive, steps(20, later), backend=backend) == 7
+    with pytest.raises(Expired):
+        anyio.run(drive, steps(0.001, never), backend=backend)
+
+
+def test_a_timeout_of_the_functions_own_is_told_apart_from_an_expired_one():
+    async def own():
+        raise TimeoutError("the network took too long")
+
+    def steps():
+        return (yield Within(20, Obtain(own)))
+
+    with pytest.raises(TimeoutError, match="the network took too long") as caught:
+        anyio.run(drive, steps())
+    assert not isinstance(caught.value, Expired)
+
+
+def test_without_a_loop_nothing_is_obtained_that_must_be_awaited():
+    async def later():
+        return 7
+
+    def steps(function):
+        return (yield Within(20, Obtain(function)))
+
+    assert drive_blocking(steps(lambda: 7)) == 7
+    with pytest.raises(InvalidInputError, match="asynchronous"):
+        drive_blocking(steps(later))

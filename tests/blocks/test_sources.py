@@ -99,6 +99,62 @@ def test_equal_content_read_again_is_the_same_revision_object(rules):
     assert reader.read() is reader.read()
 
 
+def test_a_file_that_is_written_in_place_is_never_shown_half(rules):
+    rules.write_text("Be bri")
+
+    def write_the_rest(_):
+        if rules.read_text() == "Be bri":
+            rules.write_text("Be brief, and be kind.\n")
+
+    reader = FileReader(FileSource(rules), now=lambda: rules.stat().st_mtime, pause=write_the_rest)
+    assert reader.read().content == "Be brief, and be kind.\n"
+
+
+def test_a_file_that_is_emptied_and_then_written_is_never_an_error_in_between(rules):
+    reader = FileReader(FileSource(rules), now=lambda: LATER)
+    reader.read()
+    rules.write_text("")
+    reader._now = lambda: rules.stat().st_mtime
+    reader._pause = lambda _: rules.read_text() or rules.write_text("Be kind.\n")
+    assert reader.read().content == "Be kind.\n"
+
+
+def test_a_file_that_is_written_all_the_time_is_a_named_error(rules):
+    counter = iter(range(100))
+    reader = FileReader(
+        FileSource(rules),
+        now=lambda: rules.stat().st_mtime,
+        pause=lambda _: rules.write_text("x" * next(counter)),
+    )
+    with pytest.raises(SourceUnavailableError, match="is being written; replace files by rename"):
+        reader.read()
+
+
+def test_a_file_that_was_written_just_now_and_says_what_it_said_is_not_waited_for(rules):
+    pauses = []
+    reader = FileReader(FileSource(rules), now=lambda: rules.stat().st_mtime, pause=pauses.append)
+    first = reader.read()
+    assert pauses == [0.05]
+    assert reader.read() is first
+    assert pauses == [0.05]
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="this system has no symbolic links")
+def test_a_swapped_symlink_is_seen_and_what_it_pointed_at_is_read_whole(rules, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(rules)
+    reader = FileReader(FileSource(link), now=lambda: LATER)
+    first = reader.read()
+    assert reader.current() is first
+    other = tmp_path / "other"
+    other.write_text("Be polite.\n")
+    swapped = tmp_path / "swapped"
+    swapped.symlink_to(other)
+    swapped.replace(link)
+    assert reader.current() is None
+    assert reader.read().content == "Be polite.\n"
+
+
 def test_a_byte_order_mark_is_left_out(rules):
     rules.write_bytes(b"\xef\xbb\xbfBe brief.")
     assert FileReader(FileSource(rules)).read().content == "Be brief."
