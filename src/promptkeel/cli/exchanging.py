@@ -70,6 +70,7 @@ removed when FILE itself has been imported without a rejected line.
 @click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Commit every N lines; resumable.")
 @click.option("--replace", is_flag=True, help="Overwrite nodes and edges that say something else.")
 @click.option("--force-erased", is_flag=True, help="Bring back nodes that were erased.")
+@click.option("--authored", is_flag=True, help="Take revisions of authored blocks too: whoever wrote FILE is trusted.")
 @click.option("--strict", is_flag=True, help="One rejected line rejects them all.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.option("--rejects", type=FilePath(), help="Where rejected lines go.", show_default="FILE.rejected.jsonl")
@@ -112,7 +113,7 @@ def _import(session: Session, stream: BinaryIO, line_format: LineFormat, setting
         if settings.dry_run:
             with session.pretended() as keel:
                 return drive_blocking(import_steps(keel.core.store, stream, line_format, settings))
-        if settings.strict or rejects_all(stream, line_format):
+        if settings.strict or rejects_all(stream, line_format, authored=settings.authored):
             with session.pretended() as keel:
                 first = attrs.evolve(settings, dry_run=True)
                 report = drive_blocking(import_steps(keel.core.store, stream, line_format, first))
@@ -292,7 +293,13 @@ def export(
     if output is not None:
         with replace_file(output) as file:
             file.writelines(found.encoded())
-    counts = {"statements": found.statements, "edges": found.edges, "left_out": found.left_out, "output": output}
+    counts = {
+        "statements": found.statements,
+        "revisions": found.revisions,
+        "edges": found.edges,
+        "left_out": found.left_out,
+        "output": output,
+    }
     if session.as_json:
         put_document(counts if output is not None else {**counts, "lines": [json.loads(line) for line in found.lines]})
     elif output is None:
@@ -300,4 +307,7 @@ def export(
         buffer.writelines(found.encoded())
         put_bytes(buffer.getvalue())
     else:
-        put_notice(f"wrote {counted(found.statements, 'statement')} and {counted(found.edges, 'edge')} to {output}")
+        authored = f", {counted(found.revisions, 'revision')} of authored blocks" if found.revisions else ""
+        put_notice(
+            f"wrote {counted(found.statements, 'statement')}{authored} and {counted(found.edges, 'edge')} to {output}"
+        )

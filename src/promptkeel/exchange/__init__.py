@@ -4,7 +4,7 @@ Parsing and spelling lines is pure (``jsonl``, ``mcp``), and so is what a line m
 ``importing`` reads a stream into a store's transactions, ``exporting`` reads a store, ``files`` writes files.
 """
 
-from promptkeel.exchange.entries import Connection, Entry, Statement
+from promptkeel.exchange.entries import Authored, Connection, Entry, Statement
 from promptkeel.exchange.exporting import Export, export_request_steps, export_steps
 from promptkeel.exchange.files import replace_file
 from promptkeel.exchange.importing import ImportReport, ImportSettings, Rejected, import_steps, rejects_all
@@ -12,6 +12,7 @@ from promptkeel.exchange.jsonl import JsonLines
 from promptkeel.exchange.mcp import KnowledgeGraph
 
 __all__ = [
+    "Authored",
     "Connection",
     "Entry",
     "Export",

@@ -1,4 +1,4 @@
-"""What a line of an imported file says, whatever its format: statements and connections.
+"""What a line of an imported file says, whatever its format: statements, connections, revisions.
 
 Also the strict JSON reading that every line format shares, and ids that are always the same for the same content.
 """
@@ -48,7 +48,23 @@ class Connection:
     incidental: bool = False
 
 
-Entry = Statement | Connection
+@final
+@attrs.frozen(order=False)
+class Authored:
+    """A revision of an authored block that a line brings: taken where authored text is asked for, as it is.
+
+    Attributes:
+        node: the revision as a store holds it.
+        block: the block's name.
+        number: its number.
+    """
+
+    node: MemoryNode
+    block: str
+    number: int
+
+
+Entry = Statement | Connection | Authored
 
 
 class LineFormat(Protocol):

@@ -8,10 +8,12 @@ from typing import Literal, final
 import attrs
 
 from promptkeel.errors import InvalidInputError
-from promptkeel.exchange.jsonl import edge_line, statement_line
+from promptkeel.exchange.jsonl import edge_line, node_line
 from promptkeel.exchange.mcp import graph_lines
+from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Steps
+from promptkeel.store.authored import is_of_namespace
 from promptkeel.store.base import Stored
 from promptkeel.store.facade import StoreCore
 from promptkeel.upkeep.erasing import plan_steps
@@ -27,15 +29,17 @@ class Export:
 
     Attributes:
         lines: without line breaks; statements before edges, in one order for one content.
-        statements: how many nodes the lines say.
+        statements: how many nodes of memory the lines say.
         edges: how many edges they say.
         left_out: how many live nodes the format cannot say.
+        revisions: how many revisions of authored blocks they say, whose histories are exported whole.
     """
 
     lines: tuple[str, ...]
     statements: int
     edges: int
     left_out: int = 0
+    revisions: int = 0
 
     def encoded(self) -> Iterator[bytes]:
         """The bytes of the file, line by line."""
@@ -73,7 +77,9 @@ def export_steps(
 
 def jsonl_export(stored: Stored, *, everything: bool = False) -> Export:
     """The JSON Lines of what is stored; an edge only where both of its ends are among them or above the scope."""
-    nodes = [node for node in stored.nodes if everything or node.state == "live"]
+    memory = [node for node in stored.nodes if not is_of_namespace(node) and (everything or node.state == "live")]
+    authored = sorted(filter(is_of_namespace, stored.nodes), key=_revision_order)
+    nodes = [*authored, *memory]
     said = {(node.scope.root, node.id) for node in nodes}
     held = {(node.scope.root, node.id) for node in stored.nodes}
 
@@ -84,8 +90,14 @@ def jsonl_export(stored: Stored, *, everything: bool = False) -> Export:
     edges = [
         edge for edge in stored.edges if is_said(edge.scope.root, edge.start) and is_said(edge.scope.root, edge.end)
     ]
-    lines = (*map(statement_line, nodes), *map(edge_line, edges))
-    return Export(lines, len(nodes), len(edges))
+    lines = (*map(node_line, nodes), *map(edge_line, edges))
+    return Export(lines, len(memory), len(edges), revisions=len(authored))
+
+
+def _revision_order(node: MemoryNode) -> tuple[str, str, int, str]:
+    """Each history from its first revision on."""
+    number = node.own_properties.get("number")
+    return node.scope.path, node.label, number if type(number) is int else 0, node.id
 
 
 def export_request_steps(store: StoreCore, request: ErasureRequest) -> Steps[tuple[ErasurePlan, Export]]:

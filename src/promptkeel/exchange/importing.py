@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, final
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO, Final, final
 import attrs
 
 from promptkeel.errors import ExchangeError, InvalidInputError
-from promptkeel.exchange.entries import Entry, LineFormat, Statement, rejected_text
+from promptkeel.exchange.entries import Authored, Entry, LineFormat, Statement, rejected_text
 from promptkeel.exchange.reading import Line, LineReader, hash_of_prefix
 from promptkeel.exchange.taking import MissingEndError, take
 from promptkeel.steps import Call, Steps
@@ -103,6 +104,7 @@ class ImportSettings:
         chunk: commit after as many lines; None is one transaction for all.
         replace: whether a line overwrites a node or an edge that says something else.
         force_erased: whether a line brings a node back that was erased.
+        authored: whether revisions of authored blocks are taken; a file of memory brings none.
         strict: whether one refused line refuses them all.
         dry_run: say what would be done, and do nothing.
         on_rejected: called with each refused line.
@@ -113,6 +115,7 @@ class ImportSettings:
     chunk: int | None = None
     replace: bool = False
     force_erased: bool = False
+    authored: bool = False
     strict: bool = False
     dry_run: bool = False
     on_rejected: Callable[[Rejected], object] = _ignore
@@ -155,8 +158,13 @@ def import_steps(
     return importing.report(committed=not settings.dry_run)
 
 
-def rejects_all(stream: BinaryIO, format: LineFormat) -> bool:  # noqa: A002 - the word that callers use
+def rejects_all(stream: BinaryIO, format: LineFormat, *, authored: bool = False) -> bool:  # noqa: A002 - as above
     """Whether an empty store would take no line of a stream at all, which is then read to its end.
+
+    Args:
+        stream: the file.
+        format: how its lines are read.
+        authored: whether revisions of authored blocks are taken.
 
     Raises:
         ExchangeError: the stream cannot be read, or is no UTF-8 text at all.
@@ -170,7 +178,8 @@ def rejects_all(stream: BinaryIO, format: LineFormat) -> bool:  # noqa: A002 - t
             entries = _read(format, line)
         except (ExchangeError, InvalidInputError):
             continue
-        if any(isinstance(entry, Statement) for entry in entries):  # an edge needs both of its ends
+        kinds = (Statement, Authored) if authored else (Statement,)
+        if any(isinstance(entry, kinds) for entry in entries):  # an edge needs both of its ends
             return False
     return reader.offset > 0
 
@@ -200,7 +209,7 @@ class _Importing:
         self._waiting: list[Line] = []
         self._first: list[Rejected] = []
         # What was taken in another way has to be taken again.
-        how = (line_format, settings.replace, settings.force_erased)
+        how = (line_format, settings.replace, settings.force_erased, settings.authored)
         self._how = hashlib.sha256(repr(how).encode(errors="surrogatepass")).hexdigest()[:16]
         self._resumed = 0
         self._again: frozenset[int] = frozenset()
@@ -237,13 +246,18 @@ class _Importing:
             taken += 1
             self._take_line(transaction, line, now)
         if self.ended:
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = sorted(self._waiting, key=self._turn), []
             for line in waiting:
                 self._take_line(transaction, line, now, waits=False)
             self._settings.on_progress(self._reader.offset)
         if self._refused and self._settings.strict:
             raise _RefusedError
         self._put_mark(transaction, now)
+
+    def _turn(self, line: Line) -> float:
+        """The order in which lines that waited are taken: histories from their first revision on, then edges."""
+        numbers = [entry.number for entry in _read(self._format, line) if isinstance(entry, Authored)]
+        return min(numbers, default=math.inf)
 
     def _take_line(self, transaction: Transaction, line: Line, now: int, *, waits: bool = True) -> None:
         try:
@@ -255,6 +269,8 @@ class _Importing:
                     now,
                     replace=self._settings.replace,
                     force_erased=self._settings.force_erased,
+                    authored=self._settings.authored,
+                    is_last=not waits,
                 )
             )
         except MissingEndError as error:

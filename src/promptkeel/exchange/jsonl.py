@@ -3,7 +3,8 @@
 A statement is ``{"scope", "id", "label", "properties", "source", "recorded_at", "trust", "state"}``; ``block`` and
 ``text`` may stand for ``label``. ``recorded_at`` null is "not recorded"; left out, it is when the store takes the line.
 A line without an id is known by its scope and label. An edge is ``{"scope", "edge": {"start", "type", "end",
-"properties"}}``; both of its ends must be in the store or in the file.
+"properties"}}``; both of its ends must be in the store or in the file. A revision of an authored block is ``{"scope",
+"revision": {"block", "number", "content", ...}}`` with its hashes: what was edited in the file is refused.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Final, final
 
 import attrs
 
-from promptkeel.errors import ExchangeError
+from promptkeel.errors import ExchangeError, StoreDamagedError
 from promptkeel.exchange.entries import (
+    Authored,
     Connection,
     Entry,
     Statement,
@@ -29,6 +31,14 @@ from promptkeel.exchange.entries import (
 from promptkeel.instants import format_instant
 from promptkeel.model import NOT_GIVEN, MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.authored import (
+    AuthoredRevision,
+    block_label,
+    check_block_name,
+    is_of_namespace,
+    revision_id,
+    revision_of,
+)
 from promptkeel.text import check_text
 
 STATEMENT_KEYS: Final = (
@@ -44,6 +54,10 @@ STATEMENT_KEYS: Final = (
     "state",
 )
 LINE_KEYS: Final = ("scope", "edge")
+REVISION_LINE_KEYS: Final = ("scope", "revision")
+_REVISION_TEXTS: Final = ("content", "content_hash", "digest")
+_REVISION_OPTIONAL: Final = ("message", "parent", "restored")
+REVISION_KEYS: Final = ("block", "number", *_REVISION_TEXTS, *_REVISION_OPTIONAL, "author", "recorded_at", "trust")
 EDGE_KEYS: Final = ("start", "type", "end", "properties")
 
 
@@ -70,6 +84,8 @@ class JsonLines:
         given = parse_object(text)
         if "edge" in given:
             return (Connection(self._edge(given)),)
+        if "revision" in given:
+            return (self._revision(given),)
         if given.get("type") in ("entity", "relation"):
             raise ExchangeError("is a line of an MCP knowledge graph; import the file with --format mcp and a --scope")
         check_keys(given, (*STATEMENT_KEYS, "edge"), "a line")
@@ -112,6 +128,29 @@ class JsonLines:
             raise ExchangeError(f"block {shown(block)} is no declared memory block (declared: {declared})")
         return self.prefixes[block] + text
 
+    def _revision(self, given: dict[str, Any]) -> Authored:
+        check_keys(given, REVISION_LINE_KEYS, "a line with a revision")
+        said = given["revision"]
+        if not isinstance(said, dict):
+            raise ExchangeError("'revision' must be an object with 'block', 'number' and 'content'")
+        check_keys(said, REVISION_KEYS, "a revision")
+        block, number = check_block_name(require_text(said, "block", "a revision")), said.get("number")
+        if type(number) is not int or number < 1:
+            raise ExchangeError("'number' must be a whole number of at least 1")
+        texts = {key: require_text(said, key, "a revision") for key in _REVISION_TEXTS}
+        texts |= {key: require_text(said, key, "a revision") for key in _REVISION_OPTIONAL if said.get(key) is not None}
+        scope = self._scope(given)
+        node = MemoryNode(
+            id=revision_id(scope, block, number),
+            scope=scope,
+            label=block_label(block),
+            properties={**texts, "number": number},
+            source=require_text(said, "author", "a revision"),
+            recorded_at=_recorded(said),
+            trust=said.get("trust"),
+        )
+        return Authored(node, block, number)
+
     def _edge(self, given: dict[str, Any]) -> MemoryEdge:
         check_keys(given, LINE_KEYS, "a line with an edge")
         edge = given["edge"]
@@ -142,6 +181,26 @@ def _in_order(value: Any) -> Any:
     if isinstance(value, list):
         return [_in_order(item) for item in value]
     return value
+
+
+def node_line(node: MemoryNode) -> str:
+    """The line of a stored node, whatever it is, without a line break."""
+    if is_of_namespace(node):
+        try:
+            return revision_line(revision_of(node))
+        except StoreDamagedError:
+            pass  # spelled as what it is: no import takes it
+    return statement_line(node)
+
+
+def revision_line(revision: AuthoredRevision) -> str:
+    """The line of a revision of an authored block, without a line break."""
+    said: dict[str, Any] = {"block": revision.block, "number": revision.number, "content": revision.content}
+    said |= {"author": revision.author, "trust": revision.trust}
+    said["recorded_at"] = None if revision.recorded is None else format_instant(revision.recorded)
+    said |= {key: getattr(revision, key) for key in _REVISION_OPTIONAL if getattr(revision, key) is not None}
+    said |= {"content_hash": revision.content_hash, "digest": revision.digest}
+    return json.dumps({"scope": revision.scope.path, "revision": said}, ensure_ascii=False, allow_nan=False)
 
 
 def statement_line(node: MemoryNode) -> str:

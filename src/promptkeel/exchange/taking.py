@@ -10,15 +10,23 @@ from collections.abc import Sequence
 
 import attrs
 
-from promptkeel.errors import CycleError, ExchangeError, NodeErasedError, NodeNotFoundError, ReadOnlyNodeError
-from promptkeel.exchange.entries import Connection, Entry, Statement
+from promptkeel.errors import (
+    CycleError,
+    ExchangeError,
+    NodeErasedError,
+    NodeNotFoundError,
+    ReadOnlyNodeError,
+    RevisionConflictError,
+)
+from promptkeel.exchange.entries import Authored, Connection, Entry, Statement
 from promptkeel.model import NOT_GIVEN, MemoryNode
+from promptkeel.store.authored import check_not_reserved
 from promptkeel.store.decisions import perform
-from promptkeel.store.operations import Kind, Link, Operation, Put, Remember, Transaction
+from promptkeel.store.operations import AdoptRevision, Kind, Link, Operation, Put, Remember, Transaction
 
 Plan = tuple[Kind, Operation | None]
 
-_WRITE_REFUSALS = (CycleError, NodeErasedError, ReadOnlyNodeError)
+_WRITE_REFUSALS = (CycleError, NodeErasedError, ReadOnlyNodeError, RevisionConflictError)
 
 
 class MissingEndError(ExchangeError):
@@ -32,6 +40,8 @@ def take(
     *,
     replace: bool = False,
     force_erased: bool = False,
+    authored: bool = False,
+    is_last: bool = False,
 ) -> list[Kind]:
     """Take everything that one line says, or none of it; what became of each.
 
@@ -41,15 +51,26 @@ def take(
         now: the present instant.
         replace: whether content that is there is overwritten.
         force_erased: whether a node comes back whose id was erased.
+        authored: whether revisions of authored blocks are taken.
+        is_last: whether the rest of the file has been taken: what it lacks does not come any more.
 
     Raises:
         ExchangeError: says why the line is refused; nothing of it was written.
+        ReservedLabelError: a statement would be a revision of an authored block.
         MissingEndError: the line may be taken when the rest of the file has been.
     """
     plans: list[Plan] = []
     for entry in entries:
         if isinstance(entry, Statement):
             plans.append(_plan_statement(transaction, entry, replace=replace, force_erased=force_erased))
+        elif isinstance(entry, Authored):
+            if not authored:
+                raise ExchangeError(
+                    f"is revision {entry.number} of authored block {entry.block}, and authored text is not taken from "
+                    "a file of memory; --authored takes it, where you trust whoever wrote the file"
+                )
+            adoption = AdoptRevision(entry.node, force_erased=force_erased, bridges=is_last)
+            plans.append(("inserted", adoption))
         else:
             plans.append(_plan_connection(transaction, entry, replace=replace))
     return [_carry_out(transaction, plan, now) for plan in plans]
@@ -79,6 +100,8 @@ def _lacks_start(transaction: Transaction, operation: Operation) -> bool:
 
 def _plan_statement(transaction: Transaction, statement: Statement, *, replace: bool, force_erased: bool) -> Plan:
     node = statement.node
+    for field, text in (("label", node.label), ("id", node.id)):
+        check_not_reserved(text, field=field, where=f"node {node.id!r}")
     current = transaction.find(node.scope.root, node.id)
     if not statement.identified:
         current = transaction.find_live(node.scope, node.label) or current

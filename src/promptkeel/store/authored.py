@@ -79,6 +79,11 @@ def reaches_reserved(label_prefix: str) -> bool:
     return label_prefix.startswith(RESERVED) or RESERVED.startswith(label_prefix)
 
 
+def is_of_namespace(node: MemoryNode) -> bool:
+    """Whether a node claims to be a revision, by its label or its id."""
+    return node.label.startswith(RESERVED) or node.id.startswith(RESERVED)
+
+
 def block_label(block: str) -> str:
     """The label of every revision of a block, which is also the prefix of no other block's."""
     return f"{RESERVED}{block}:"

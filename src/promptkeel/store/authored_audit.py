@@ -14,12 +14,7 @@ from promptkeel.errors import PromptkeelError
 from promptkeel.model import MemoryNode, State
 from promptkeel.scope import TenantScope
 from promptkeel.store.audit import Finding, shown_scope
-from promptkeel.store.authored import REMEDY, RESERVED, AuthoredRevision, revision_id, revision_of
-
-
-def is_of_namespace(node: MemoryNode) -> bool:
-    """Whether a node claims to be a revision, by its label or its id."""
-    return node.label.startswith(RESERVED) or node.id.startswith(RESERVED)
+from promptkeel.store.authored import REMEDY, AuthoredRevision, is_of_namespace, revision_id, revision_of
 
 
 def chain_findings(nodes: Iterable[MemoryNode], is_erased: Callable[[str, str], bool]) -> Iterator[Finding]:
