@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self, final
 
 from promptkeel.blocks.history import BlockingBlockHistory
@@ -10,7 +10,7 @@ from promptkeel.core import KeelCore
 from promptkeel.instants import Clock, system_clock
 from promptkeel.keel import Declared, KeelFacade, open_core
 from promptkeel.lane import scan_steps
-from promptkeel.model import BlockRevision
+from promptkeel.model import BlockRevision, Trust
 from promptkeel.prompt import BlockingPromptBuilder as PromptBuilder
 from promptkeel.prompt import Prompt
 from promptkeel.resolver import CACHE_BYTES, CACHE_FACTS, BlockEvent
@@ -19,6 +19,7 @@ from promptkeel.scope import TenantScope
 from promptkeel.steps import as_blocking, drive_blocking
 from promptkeel.store.facade import BlockingStore
 from promptkeel.store.opening import open_engine
+from promptkeel.tools import BlockingAgentTools, ToolCore, ToolLimits
 
 __all__ = [
     "BlockingStore",
@@ -71,6 +72,18 @@ class Keel(KeelFacade):
     def blocks(self) -> BlockingBlockHistory:
         """The authored blocks that the store keeps, with their histories."""
         return BlockingBlockHistory(self.core.authored)
+
+    def tools(
+        self,
+        scope: TenantScope,
+        *,
+        source: str,
+        trust: Trust = "inferred",
+        limits: ToolLimits | None = None,
+        grant: Collection[str] | None = None,
+    ) -> BlockingAgentTools:
+        """What the agent's own model may do to memory at a scope; arguments and errors as ``promptkeel.Keel.tools``."""
+        return BlockingAgentTools(ToolCore(self.core, scope, source=source, trust=trust, limits=limits, grant=grant))
 
     @property
     def store(self) -> BlockingStore:

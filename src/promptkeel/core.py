@@ -279,7 +279,7 @@ class KeelCore:
     ) -> Steps[Outcome]:
         """What ``correct`` did: whether it came in time."""
         node = yield from self.store.get(scope, node_id)
-        lanes = [spec.source for spec in self._showing(node)]
+        lanes = [spec.source for spec in self.showing(node) if isinstance(spec.source, MemoryLane)]
         fields = frozenset[str]().union(*(lane.profile_fields for lane in lanes))
         for name in check_properties(properties, where=f"node {node_id!r}"):
             if name not in fields:
@@ -433,7 +433,7 @@ class KeelCore:
                     seen.add(neighbour.node.id)
                     lineage.append(neighbour)
                     waiting.append(neighbour.node.id)
-        shown = tuple(spec.name for spec in self._showing(node)) if node.state == "live" else ()
+        shown = tuple(spec.name for spec in self.showing(node)) if node.state == "live" else ()
         return Why(node, shown, history, tuple(lineage))
 
     # -- what the declared blocks say
@@ -465,7 +465,8 @@ class KeelCore:
             raise InvalidInputError("give a text and the block that shows it, or a label", field="text")
         return label_for(self._lane_spec(block), text)
 
-    def _showing(self, node: MemoryNode) -> list[Any]:
+    def showing(self, node: MemoryNode) -> list[PromptBlockSpec]:
+        """The memory blocks that show a node while it is live."""
         return [
             spec
             for spec in self.specs

@@ -41,6 +41,9 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   │   ├── BlockContractError (TypeError)  a source raised a defect, or answered with what is no content
     │   │   └── BlockUnwrittenError (LookupError) a stored block that has no revision yet
     │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
+    ├── ToolError                               a call of an agent's own tool that was refused
+    │   ├── ToolPermissionError (PermissionError) the host did not grant it
+    │   └── ToolRateError                       too many calls; says when the next is taken
     ├── ExchangeError (ValueError)              a file that cannot be imported or exported
     └── MissingExtraError (ImportError)         names its own install line
 """
@@ -272,6 +275,33 @@ class BlockUnwrittenError(BlockResolutionError, LookupError):
 
 class MissingFactsError(BlockError, ValueError):
     """A learned block's revision carries no facts: its source broke the contract."""
+
+
+class ToolError(PromptkeelError):
+    """A call of an agent's own tool that was refused; nothing was written."""
+
+
+class ToolPermissionError(ToolError, PermissionError):
+    """The host did not grant the agent this tool, or not for this block or statement."""
+
+    def __str__(self) -> str:
+        # OSError formats two arguments as "[Errno a] b"; these errors carry one sentence.
+        return ": ".join(str(part) for part in self.args)
+
+
+class ToolRateError(ToolError):
+    """The agent calls its tools too often.
+
+    Attributes:
+        retry_after: seconds until the next call is taken.
+    """
+
+    def __init__(self, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(f"too many calls; the next one is taken in {max(retry_after, 0.0):.1f} s")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.retry_after,), vars(self)
 
 
 class ExchangeError(PromptkeelError, ValueError):

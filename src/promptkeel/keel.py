@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self, final
 
 from promptkeel.blocks import PromptBlockSpec
@@ -17,11 +17,13 @@ from promptkeel.blocks.history import BlockHistory
 from promptkeel.core import KeelCore
 from promptkeel.errors import InvalidDeclarationError
 from promptkeel.instants import Clock, system_clock
+from promptkeel.model import Trust
 from promptkeel.prompt import Prompt
 from promptkeel.resolver import CACHE_BYTES, CACHE_FACTS, BlockEvent, Counters
 from promptkeel.scope import TenantScope
 from promptkeel.steps import as_async, drive
 from promptkeel.store.facade import Store
+from promptkeel.tools import AgentTools, ToolCore, ToolLimits
 
 
 def _random_id() -> str:
@@ -93,6 +95,29 @@ class Keel(KeelFacade):
     def blocks(self) -> BlockHistory:
         """The authored blocks that the store keeps, with their histories."""
         return BlockHistory(self.core.authored)
+
+    def tools(
+        self,
+        scope: TenantScope,
+        *,
+        source: str,
+        trust: Trust = "inferred",
+        limits: ToolLimits | None = None,
+        grant: Collection[str] | None = None,
+    ) -> AgentTools:
+        """What the agent's own model may do to memory at a scope, as its blocks permit.
+
+        Args:
+            scope: where the agent writes.
+            source: who the agent is, as ``agent:planner``; stamped on everything it writes.
+            trust: whose words it writes; never ``operator``.
+            limits: how much, and how often.
+            grant: the names of the tools that it gets; None is all that its blocks permit.
+
+        Raises:
+            InvalidDeclarationError: this cannot be granted.
+        """
+        return AgentTools(ToolCore(self.core, scope, source=source, trust=trust, limits=limits, grant=grant))
 
     @property
     def store(self) -> Store:
