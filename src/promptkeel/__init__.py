@@ -47,6 +47,9 @@ from promptkeel.errors import (
     StoreFullError,
     StoreReadOnlyError,
     StoreUnavailableError,
+    ToolError,
+    ToolPermissionError,
+    ToolRateError,
 )
 from promptkeel.keel import Keel, open  # noqa: A004 - promptkeel.open is the public name
 from promptkeel.lane import EMPTY_MEMORY_REVISION, memory_revision, scan_memory_lane
@@ -121,6 +124,9 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreUnavailableError",
     "TenantScope",
+    "ToolError",
+    "ToolPermissionError",
+    "ToolRateError",
     "memory_revision",
     "open",
     "open_store",
