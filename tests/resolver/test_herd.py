@@ -148,7 +148,7 @@ def test_scopes_that_come_from_the_same_heads_share_one_reading_and_others_read_
     store.put(pk.MemoryNode(id="g", scope=ACME, label="SOUL:g"))
     assert all_users() == 2, "one comes from other heads than the rest"
     engine.apply([Erase(ACME, "a")])
-    assert all_users() == len(USERS) + 1, "after an erasure the log tells no difference: one learns it for all"
+    assert all_users() == 1, "after an erasure the log tells no difference: what the organisation holds is shared"
     store.close()
 
 
@@ -232,3 +232,22 @@ def test_calls_wait_in_line_for_a_pool_that_moves_however_long_the_line_is(url):
             thread.join()
         assert failures == []
         assert max(most) == 1
+
+
+def test_open_bounds_what_is_kept_and_what_does_not_fit_is_read_again(tmp_path):
+    scopes = below(20)
+    with blocking.open(f"sqlite:///{tmp_path / 'memory.db'}", blocks=BLOCKS, cache_facts=40, cache_bytes=5_000) as keel:
+        for scope in [ACME, *scopes]:
+            keel.remember(scope, f"of {scope.path}", block="USER_PROFILE")
+        texts = [keel.prompt(scope).text for scope in scopes]
+        scans = keel.counters.scans
+        keel.prompt(scopes[-1])
+        assert keel.counters.scans == scans, "the last ones are kept"
+        assert [keel.prompt(scope).text for scope in scopes] == texts
+        assert keel.counters.scans > scans, "the first ones were not"
+
+
+@pytest.mark.parametrize("options", [{"cache_facts": -1}, {"cache_facts": 1.5}, {"cache_bytes": True}])
+def test_a_bound_that_is_none_is_refused(options):
+    with pytest.raises(pk.InvalidInputError, match=next(iter(options))):
+        blocking.open("ram:", blocks=BLOCKS, **options)

@@ -310,6 +310,10 @@ class Lane:
     def _ordered_rows(self) -> Iterator[LaneRow]:
         return chain.from_iterable(segment.rows for segment in self._segments)
 
+    def keys_at(self, path: str) -> list[NodeKey]:
+        """The nodes of the lane that are at exactly this scope."""
+        return [row_key(row) for row in self._ordered_rows() if row[3] == path]
+
     def _edit(self, removals: Sequence[LaneRow], additions: Sequence[LaneRow]) -> list[_Segment]:
         """The segments with some rows out and others in; what is not touched is shared."""
         edits: dict[int, list[tuple[LaneRow, Sequence[BlockFact] | None, list[Unreadable]]]] = {}

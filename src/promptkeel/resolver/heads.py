@@ -22,11 +22,12 @@ from promptkeel.errors import (
     PromptkeelError,
     StoreDamagedError,
 )
+from promptkeel.lane import row_key
 from promptkeel.model import BlockFact, BlockRevision, MemoryNode
 from promptkeel.resolver.outcomes import Failed, Wrong, reading_of
 from promptkeel.scope import TenantScope
 from promptkeel.store.authored import AuthoredRevision, intact, revision_of
-from promptkeel.store.base import LaneRow, LaneUpdate
+from promptkeel.store.base import LaneRow, LaneUpdate, NodeKey
 
 _CHARACTERS: Final = 200
 """So many characters of content count as one fact, where work and memory are weighed."""
@@ -49,6 +50,10 @@ class StoredHead:
     found: BlockRevision | Failed | Wrong
     revision: str
     count: int
+
+    def keys_at(self, path: str) -> list[NodeKey]:
+        """The nodes of the block that are at exactly this scope."""
+        return [row_key(row) for row in self.rows if row[3] == path]
 
     def followed(self, change: LaneUpdate, spec: PromptBlockSpec, scope: TenantScope) -> StoredHead:
         """The block after a change that its lane has seen; itself where only other levels were touched."""

@@ -19,7 +19,7 @@ from promptkeel.render import RenderedBlock
 from promptkeel.resolver.flights import Flights
 from promptkeel.resolver.heads import StoredHead, read_head
 from promptkeel.resolver.rendering import Rendering
-from promptkeel.resolver.shared import Move, SharedDifferences, moved_above
+from promptkeel.resolver.shared import Move, SharedDifferences, applied, moved_above
 from promptkeel.resolver.states import (
     Fresh,
     Kept,
@@ -160,7 +160,7 @@ class LaneReader:
         found = yield from self._shared.find(before.heads, move, lambda: self._engine.catch_up(scope, requests))
         if found is None:
             return (yield from self._read_again(scope, before, requests, ticket, token))
-        update = CatchUp(heads, found)
+        update = CatchUp(heads, applied(found, before.lanes, move[1].scope))
         if is_untouched(update):
             return KeptLanes(ticket, token, heads, before.lanes, before.rendered)
         self._counters.deltas += 1

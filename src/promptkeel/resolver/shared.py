@@ -2,22 +2,31 @@
 
 Heads say which rows a level holds. Where of a scope's whole chain one level has moved, what changed is the same for
 every scope below it that comes from the same head: a write at an organisation is read once, not once for each user.
-Nothing is shared where more than that moved, where the log cannot tell the difference, or where the level had moved on
-when it was read; each scope then reads for itself.
+Where the log no longer tells what changed, as after an erasure, all that the level holds is shared instead. Nothing is
+shared where more than that moved, or where the level had moved on when it was read: each scope then reads for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, final
 
+from promptkeel.lane import row_key
 from promptkeel.resolver.cache import BoundedCache
 from promptkeel.resolver.flights import Flights
 from promptkeel.steps import Call, Steps
-from promptkeel.store.base import CatchUp, Head, Heads, LaneUpdate
+from promptkeel.store.base import CatchUp, Head, Heads, LaneUpdate, NodeKey
 
 SHARED_ROWS: Final = 100_000
 """So many rows and touched nodes are kept."""
+
+
+class Followed(Protocol):
+    """What follows a lane of the store."""
+
+    def keys_at(self, path: str) -> list[NodeKey]:
+        """The nodes of it that are at exactly this scope."""
+
 
 Move = tuple[Head, Head]
 """A level's head before and after."""
@@ -34,14 +43,29 @@ def moved_above(before: Heads, now: Heads) -> Move | None:
 
 
 def common(before: Heads, move: Move, update: CatchUp) -> _Found:
-    """The lanes' differences, where they are the same for every scope below the level that moved."""
+    """The lanes' differences, where they are the same for every scope below the level that moved.
+
+    One that is ``whole`` holds the rows of that level alone, all of them.
+    """
     past, present = move
     expected = [present if head == past else head for head in before.levels]
     if list(update.heads.levels) != expected or update.heads.schema != before.schema:
         return None
-    if any(lane.whole or any(row[3] != present.scope for row in lane.rows) for lane in update.lanes):
+    lanes = [
+        LaneUpdate([row for row in lane.rows if row[3] == present.scope], whole=True) if lane.whole else lane
+        for lane in update.lanes
+    ]
+    if any(row[3] != present.scope for lane in lanes for row in lane.rows):
         return None
-    return update.lanes
+    return tuple(lanes)
+
+
+def applied(found: tuple[LaneUpdate, ...], lanes: Sequence[Followed], path: str) -> tuple[LaneUpdate, ...]:
+    """The shared differences as differences of a scope's own lanes; ``path`` is that of the level that moved."""
+    return tuple(
+        LaneUpdate(update.rows, tuple({*lane.keys_at(path), *map(row_key, update.rows)})) if update.whole else update
+        for update, lane in zip(found, lanes, strict=True)
+    )
 
 
 @final
