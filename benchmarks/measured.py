@@ -41,7 +41,8 @@ from promptkeel.lane import Lane
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.prefix import prefix_bounds
 
-_FLOOR: Final = "floor"
+FLOOR: Final = "floor"
+"""What warm prompts are compared with."""
 _SETTLED: Final = 2.2
 """Seconds after which a file's times are trusted."""
 _LANE: Final = PREFIXES[0]
@@ -163,7 +164,7 @@ class Bench:
         return None if one is None else compare(awaited(self.runner, one.build), base, self.pairs)
 
 
-class _Opened:
+class Opened:
     """A keel in the bench's event loop."""
 
     def __init__(self, bench: Bench, path: Path, specs: list[pk.PromptBlockSpec]) -> None:
@@ -177,7 +178,9 @@ class _Opened:
         self._runner.run(self.keel.__aexit__(None, None, None))
 
 
-def _text_of(keel: pk.Keel) -> Callable[[], Any]:
+def text_of(keel: pk.Keel) -> Callable[[], Any]:
+    """A call that builds the prompt and takes its text."""
+
     async def call() -> str:
         return (await keel.prompt(ADA)).text
 
@@ -192,13 +195,13 @@ def warm(bench: Bench) -> Iterator[Row]:
     path = bench.store(bench.small)
     base = repeated(floor(path))
     specs = [*static_specs(), *memory_specs()]
-    with _Opened(bench, path, specs) as keel:
-        found = compare(awaited(bench.runner, _text_of(keel)), base, bench.pairs)
+    with Opened(bench, path, specs) as keel:
+        found = compare(awaited(bench.runner, text_of(keel)), base, bench.pairs)
     theirs = bench.peer_build(bench.small, base)
-    yield bench.row("warm prompt, 8 blocks, lane of 200", _FLOOR, found, goal=2, peer=theirs)
+    yield bench.row("warm prompt, 8 blocks, lane of 200", FLOOR, found, goal=2, peer=theirs)
     with blocking.open(url_of(path), blocks=specs) as twin:
         found = compare(repeated(lambda: twin.prompt(ADA).text), base, bench.pairs)
-    yield bench.row("the same, blocking twin", _FLOOR, found, goal=2, peer="has none")
+    yield bench.row("the same, blocking twin", FLOOR, found, goal=2, peer="has none")
 
 
 def warm_with_files(bench: Bench) -> Iterator[Row]:
@@ -207,12 +210,12 @@ def warm_with_files(bench: Bench) -> Iterator[Row]:
     files = bench.files()
     base = repeated(floor(path))
     specs = [pk.PromptBlockSpec(name=name, source=pk.FileSource(file)) for name, file in files.items()]
-    with _Opened(bench, path, [*specs, *memory_specs()]) as keel:
-        found = compare(awaited(bench.runner, _text_of(keel)), base, bench.pairs)
+    with Opened(bench, path, [*specs, *memory_specs()]) as keel:
+        found = compare(awaited(bench.runner, text_of(keel)), base, bench.pairs)
     theirs = None
     if version() is not None:
         theirs = compare(awaited(bench.runner, Peer(bench.small, files=files).build), base, bench.pairs)
-    yield bench.row("the same, 4 static blocks being files", _FLOOR, found, peer=theirs)
+    yield bench.row("the same, 4 static blocks being files", FLOOR, found, peer=theirs)
     paths = [str(file) for file in files.values()]
 
     def look() -> None:
@@ -221,7 +224,7 @@ def warm_with_files(bench: Bench) -> Iterator[Row]:
             os.stat(name)  # noqa: PTH116
 
     found = compare(repeated(look), base, bench.pairs)
-    yield bench.row("of which 4 bare os.stat", _FLOOR, found, peer="")
+    yield bench.row("of which 4 bare os.stat", FLOOR, found, peer="")
 
 
 def warm_with_computed(bench: Bench) -> Iterator[Row]:
@@ -233,22 +236,20 @@ def warm_with_computed(bench: Bench) -> Iterator[Row]:
         return "It is a working day.", "day-1"
 
     specs = [*static_specs(), pk.PromptBlockSpec(name="TODAY", source=pk.ComputedSource(answer)), *memory_specs()]
-    with _Opened(bench, path, specs) as keel:
-        found = compare(awaited(bench.runner, _text_of(keel)), base, bench.pairs)
+    with Opened(bench, path, specs) as keel:
+        found = compare(awaited(bench.runner, text_of(keel)), base, bench.pairs)
     theirs = None
     if version() is not None:
         theirs = compare(awaited(bench.runner, Peer(bench.small, computed=answer).build), base, bench.pairs)
-    yield bench.row("the same and 1 computed block, asked each time", _FLOOR, found, peer=theirs)
+    yield bench.row("the same and 1 computed block, asked each time", FLOOR, found, peer=theirs)
 
 
 def size(bench: Bench) -> Iterator[Row]:
     """The warm prompt of a large memory against that of a small one."""
     specs = [*static_specs(), *memory_specs()]
     small, large = bench.store(bench.small), bench.store(bench.large)
-    with _Opened(bench, large, specs) as many, _Opened(bench, small, specs) as few:
-        found = compare(
-            awaited(bench.runner, _text_of(many)), awaited(bench.runner, _text_of(few)), max(bench.pairs, 41)
-        )
+    with Opened(bench, large, specs) as many, Opened(bench, small, specs) as few:
+        found = compare(awaited(bench.runner, text_of(many)), awaited(bench.runner, text_of(few)), max(bench.pairs, 41))
     theirs = None
     if version() is not None:
         lane, other = Peer(bench.small), bench.peer(bench.large)
@@ -267,8 +268,8 @@ def elsewhere(bench: Bench) -> Iterator[Row]:
         base = repeated(floor(path))
         other = Elsewhere(path)
         theirs = bench.peer_build(facts, base)
-        with _Opened(bench, path, [*static_specs(), *memory_specs()]) as keel:
-            call = _text_of(keel)
+        with Opened(bench, path, [*static_specs(), *memory_specs()]) as keel:
+            call = text_of(keel)
             bench.runner.run(call())
             for where, scope, prefix in (("scope", BOB, _LANE), ("lane", ADA, "EVENT:")):
 
@@ -277,7 +278,7 @@ def elsewhere(bench: Bench) -> Iterator[Row]:
 
                 found = compare(awaited_after(bench.runner, commit, call, number=20), base, bench.pairs)
                 work = f"after a commit in another {where}, lane of {facts:,}"
-                yield bench.row(work, _FLOOR, found, goal=20, peer=theirs)
+                yield bench.row(work, FLOOR, found, goal=20, peer=theirs)
         other.close()
 
 
@@ -470,7 +471,8 @@ def write(bench: Bench) -> Iterator[Row]:
 # The event loop
 
 
-async def _longest_stall(work: Callable[[], Any], calls: int) -> float:
+async def longest_stall(work: Callable[[], Any], calls: int) -> float:
+    """For how many milliseconds the event loop stands still at most while so many calls are made at once."""
     longest = 0.0
     running = True
 
@@ -502,24 +504,24 @@ def stall(bench: Bench) -> Iterator[Row]:
 
     def cold_prompts() -> float:
         builder = pk.PromptBuilder(pk.PromptBlockResolver(specs, memory=store))
-        return bench.runner.run(_longest_stall(lambda: builder.build(ADA), 20))
+        return bench.runner.run(longest_stall(lambda: builder.build(ADA), 20))
 
     kept = pk.PromptBuilder(pk.PromptBlockResolver(specs, memory=store))
-    bench.runner.run(_longest_stall(lambda: kept.build(ADA), 1))
+    bench.runner.run(longest_stall(lambda: kept.build(ADA), 1))
 
     def changed_prompts() -> float:
         other.touch(_LANE, bench.medium)
-        return bench.runner.run(_longest_stall(lambda: kept.build(ADA), 20))
+        return bench.runner.run(longest_stall(lambda: kept.build(ADA), 20))
 
     theirs = None
     one = bench.peer(bench.medium)
     if one is not None:
-        theirs = _median([bench.runner.run(_longest_stall(one.build, 20)) for _ in range(3)])
+        theirs = median([bench.runner.run(longest_stall(one.build, 20)) for _ in range(3)])
     for work, run in (("20 cold", cold_prompts), ("20 after 1 change,", changed_prompts)):
         yield Row(
             work=f"{work} prompts at once, lane of {bench.medium:,}",
             against="longest stall",
-            measured=_median([run() for _ in range(bench.few)]),
+            measured=median([run() for _ in range(bench.few)]),
             goal=20,
             unit="ms",
             peer=theirs,
@@ -529,7 +531,8 @@ def stall(bench: Bench) -> Iterator[Row]:
     other.close()
 
 
-def _median(values: list[float]) -> float:
+def median(values: list[float]) -> float:
+    """The one in the middle."""
     return sorted(values)[len(values) // 2]
 
 

@@ -23,8 +23,12 @@ import attrs
 
 import peer
 import promptkeel
-from measured import GROUPS, Bench, Row
+from block_rows import GROUPS as BLOCK_GROUPS
+from measured import GROUPS as MEMORY_GROUPS
+from measured import Bench, Row
 from table import print_table
+
+GROUPS = {**MEMORY_GROUPS, **BLOCK_GROUPS}
 
 
 def _arguments() -> argparse.Namespace:

@@ -81,6 +81,13 @@ class Where(Step):
 
 
 @final
+class Checkpoint(Step):
+    """Let the other tasks of the loop go first; without a loop there are none."""
+
+    __slots__ = ()
+
+
+@final
 class Signal:
     """A one-time event that either world can wait for; set from the world that waits or from any thread."""
 
@@ -188,6 +195,8 @@ async def _perform(step: Step) -> Any:
         return await _perform_together(step.branches)
     if isinstance(step, Where):
         return anyio.lowlevel.current_token()
+    if isinstance(step, Checkpoint):
+        return await anyio.lowlevel.checkpoint()
     raise TypeError(f"no driver for {step!r}")
 
 
@@ -272,7 +281,7 @@ def _perform_blocking(step: Step) -> Any:
         return event.wait(step.seconds)
     if isinstance(step, Together):
         return [drive_blocking(branch) for branch in step.branches]
-    if isinstance(step, Where):
+    if isinstance(step, Where | Checkpoint):
         return _THREADS
     raise TypeError(f"no driver for {step!r}")
 

@@ -12,6 +12,7 @@ import attrs
 
 from promptkeel.blocks.spec import PromptBlockSpec
 from promptkeel.resolver.lanes import LaneReader
+from promptkeel.resolver.probing import SharedProbe
 from promptkeel.resolver.scanning import LaneScanner
 from promptkeel.resolver.sources import SourceReader
 from promptkeel.scope import TenantScope
@@ -72,6 +73,7 @@ class Plan:
         closed: the names of the blocks that are switched off.
         stored: the others that the store holds, in the order of ``lanes``.
         lanes: reads them from a store with heads.
+        probe: probes that store, once for all calls of one turn.
         scanner: reads them from other memory.
         sources: reads the rest.
         places: where each block of the view is found.
@@ -81,6 +83,7 @@ class Plan:
     closed: frozenset[str]
     stored: tuple[PromptBlockSpec, ...]
     lanes: LaneReader | None
+    probe: SharedProbe | None
     scanner: LaneScanner | None
     sources: SourceReader
     places: tuple[Place, ...]

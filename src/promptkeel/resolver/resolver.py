@@ -24,6 +24,7 @@ from promptkeel.resolver.known_good import LastKnownGood
 from promptkeel.resolver.lanes import UNPROBED, LaneReader
 from promptkeel.resolver.outcomes import Failed
 from promptkeel.resolver.plans import Plan, View, places_of, scoped, scopeless
+from promptkeel.resolver.probing import SharedProbe
 from promptkeel.resolver.rendering import Rendering
 from promptkeel.resolver.scanning import SCAN_TIMEOUT, LaneScanner
 from promptkeel.resolver.sources import Loader, SourceReader
@@ -206,6 +207,8 @@ class ResolverCore:
         if plan.lanes is None:
             return None
         try:
+            if token is UNPROBED and plan.sources.has_asked and plan.probe is not None:
+                token = yield from plan.probe.token()
             lanes = yield from plan.lanes.read(scope, lambda: self._kept_lanes(key), token)
         except OSError as error:
             return Failed(error)
@@ -267,7 +270,8 @@ class ResolverCore:
             )
         loaders = tuple(self._loaders[spec.name] for spec in read if not spec.is_stored)
         sources = SourceReader(loaders, self._rendering, self.counters)
-        return Plan(view, closed, stored, lanes, scanner, sources, places_of(view.specs, closed))
+        probe = None if lanes is None else SharedProbe(lanes.probe)
+        return Plan(view, closed, stored, lanes, probe, scanner, sources, places_of(view.specs, closed))
 
     def clear(self) -> None:
         """Forget everything that is kept."""
