@@ -153,6 +153,14 @@ class PostgresServer:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def await_replay(self, primary: PostgresServer) -> None:
+        """On a standby: wait until all that the primary has written is replayed."""
+        # A commit, so that all before it is sent too.
+        primary.run("SELECT pg_logical_emit_message(true, '', '')")
+        (written,) = primary.run("SELECT pg_current_wal_flush_lsn()")[0]
+        while self.run(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") != [(True,)]:
+            time.sleep(0.002)
+
     def pause_replay(self) -> None:
         """On a standby: replay nothing more; back once that holds."""
         self.run("SELECT pg_wal_replay_pause()")

@@ -61,11 +61,7 @@ class Pair:
 
     def catch_up(self) -> None:
         """Wait until the standby has replayed all that the primary has written."""
-        # A commit, so that all before it is sent too.
-        self.primary.run("SELECT pg_logical_emit_message(true, '', '')")
-        (written,) = self.primary.run("SELECT pg_current_wal_flush_lsn()")[0]
-        while self.standby.run(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") != [(True,)]:
-            threading.Event().wait(0.002)
+        self.standby.await_replay(self.primary)
 
 
 @pytest.fixture(scope="module")
