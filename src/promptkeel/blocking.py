@@ -7,6 +7,7 @@ from typing import Any, Self, final
 
 from promptkeel.blocks.history import BlockingBlockHistory
 from promptkeel.core import KeelCore
+from promptkeel.delegation import BlockingDelegatedRun, RunCore
 from promptkeel.instants import Clock, system_clock
 from promptkeel.keel import Declared, KeelFacade, open_core
 from promptkeel.lane import scan_steps
@@ -72,6 +73,16 @@ class Keel(KeelFacade):
     def blocks(self) -> BlockingBlockHistory:
         """The authored blocks that the store keeps, with their histories."""
         return BlockingBlockHistory(self.core.authored)
+
+    def delegate(self, scope: TenantScope | None = None) -> BlockingDelegatedRun:
+        """A run of a delegated agent, to be entered with ``with``: it sees one set of bytes until it ends.
+
+        Blocks declared ``inherit=False`` are not in it, and it has no tools but those that are granted.
+
+        Args:
+            scope: for whom the child works; left out, only what the whole deployment shares is in it.
+        """
+        return BlockingDelegatedRun(RunCore(self.core, scope))
 
     def tools(
         self,

@@ -86,6 +86,7 @@ class KeelCore:
         self._store: StoreCore | None = None
         self._builder: BuilderCore | None = None
         self._unproven: UnprovenBuilder | None = None
+        self._inherited: BuilderCore | None = None
 
     # -- life
 
@@ -110,10 +111,13 @@ class KeelCore:
             engine.close()
             raise
 
-    def _resolver(self, memory: Store, primary: Engine | None = None) -> ResolverCore:
+    def _resolver(
+        self, memory: Store, primary: Engine | None = None, specs: Sequence[PromptBlockSpec] | None = None
+    ) -> ResolverCore:
         # A replica need not be there for its resolver to be made.
         secret = None if primary is None else primary.secret()
-        return ResolverCore(self.specs, memory=memory, secret=secret, observe=self._observe, **self._kept)
+        blocks = self.specs if specs is None else specs
+        return ResolverCore(blocks, memory=memory, secret=secret, observe=self._observe, **self._kept)
 
     def stop(self) -> Steps[None]:
         """Close the store and forget what is kept."""
@@ -121,6 +125,9 @@ class KeelCore:
         builder, self._builder = self._builder, None
         if builder is not None:
             builder.resolver.clear()
+        inherited, self._inherited = self._inherited, None
+        if inherited is not None:
+            inherited.resolver.clear()
         unproven, self._unproven = self._unproven, None
         if unproven is not None:
             unproven.resolver.clear()
@@ -141,6 +148,17 @@ class KeelCore:
             raise StoreClosedError(f"{self.url} is not open; use 'with' or 'async with'")
         return self._builder
 
+    def inherited(self) -> Steps[BuilderCore]:
+        """What builds prompts of the blocks that a delegated agent inherits; the others are not read for it."""
+        builder = self.builder
+        specs = [spec for spec in self.specs if spec.inherit]
+        if len(specs) == len(self.specs):
+            return builder
+        if self._inherited is None:
+            resolver = yield Call(self._resolver, Store(self.store.engine), None, specs)
+            self._inherited = BuilderCore(resolver, self._token_counter)
+        return self._inherited
+
     def reader(self, *, strict: bool) -> BuilderCore | UnprovenBuilder:
         """What builds prompts: strictly, or from the replica alone where there is one and that is enough."""
         builder = self.builder
@@ -148,6 +166,8 @@ class KeelCore:
 
     def _forget_kept(self) -> None:
         self.builder.resolver.clear()
+        if self._inherited is not None:
+            self._inherited.resolver.clear()
         if self._unproven is not None:
             self._unproven.resolver.clear()
 

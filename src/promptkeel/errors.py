@@ -40,6 +40,7 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   │   ├── BlockGateError (TypeError)      a gate raised, took too long, or answered no bool
     │   │   ├── BlockContractError (TypeError)  a source raised a defect, or answered with what is no content
     │   │   └── BlockUnwrittenError (LookupError) a stored block that has no revision yet
+    │   ├── RunEndedError                       a delegated run that is over, or shows what was erased
     │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
     ├── ToolError                               a call of an agent's own tool that was refused
     │   ├── ToolPermissionError (PermissionError) the host did not grant it
@@ -271,6 +272,10 @@ class BlockContractError(BlockResolutionError, TypeError):
 
 class BlockUnwrittenError(BlockResolutionError, LookupError):
     """A block whose text the store holds has no revision yet, and was declared to need one."""
+
+
+class RunEndedError(BlockError):
+    """A delegated run is over, or something that it showed was erased: begin another."""
 
 
 class MissingFactsError(BlockError, ValueError):

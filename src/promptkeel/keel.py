@@ -15,6 +15,7 @@ from promptkeel.blocks import PromptBlockSpec
 from promptkeel.blocks.configuration import load_configuration
 from promptkeel.blocks.history import BlockHistory
 from promptkeel.core import KeelCore
+from promptkeel.delegation import DelegatedRun, RunCore
 from promptkeel.errors import InvalidDeclarationError
 from promptkeel.instants import Clock, system_clock
 from promptkeel.model import Trust
@@ -95,6 +96,16 @@ class Keel(KeelFacade):
     def blocks(self) -> BlockHistory:
         """The authored blocks that the store keeps, with their histories."""
         return BlockHistory(self.core.authored)
+
+    def delegate(self, scope: TenantScope | None = None) -> DelegatedRun:
+        """A run of a delegated agent, to be entered with ``async with``: it sees one set of bytes until it ends.
+
+        Blocks declared ``inherit=False`` are not in it, and it has no tools but those that are granted.
+
+        Args:
+            scope: for whom the child works; left out, only what the whole deployment shares is in it.
+        """
+        return DelegatedRun(RunCore(self.core, scope))
 
     def tools(
         self,
