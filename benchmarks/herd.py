@@ -5,13 +5,14 @@
 The organisation's lane has 50 nodes, each user has 3 of their own. Four passes over all users: cold; warm, with nothing
 written; after one write at the organisation; and the bare driver reading the changed row once for each user, on one
 connection. Counted are the store's statements, the rows and the bytes of text that came out of it, and the resolver's
-renders. Nothing here asserts.
+renders, and how long the interpreter's garbage collector stopped everything at most. Nothing here asserts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import resource
 import sys
@@ -35,7 +36,7 @@ from promptkeel.store.base import CatchUp
 from servers import own_postgres
 
 ACME: Final = pk.TenantScope.parse("org:acme")
-BLOCKS: Final = [pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"))]
+BLOCKS: Final = [pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"), on_failure="fail_closed")]
 SHARED: Final = 50
 OWN: Final = 3
 _BATCH: Final = 5_000
@@ -71,6 +72,25 @@ class Pass:
     bytes: int
     renders: int
     memory: int
+    collecting: float = 0.0
+
+
+@attrs.define
+class Collector:
+    """How long the garbage collector took at most, in seconds."""
+
+    longest: float = 0.0
+    began: float = 0.0
+
+    def watch(self, phase: str, _: dict[str, int]) -> None:
+        """A callback of the collector's."""
+        if phase == "start":
+            self.began = time.perf_counter()
+        else:
+            self.longest = max(self.longest, time.perf_counter() - self.began)
+
+
+COLLECTOR: Final = Collector()
 
 
 def users(count: int) -> list[pk.TenantScope]:
@@ -175,10 +195,11 @@ async def passes(
             if work.startswith("after"):
                 await keel.remember(ACME, "closed on Sundays", block="USER_PROFILE", id="the-write")
             before = (counts.statements, counts.rows, counts.bytes, keel.counters.renders)
+            COLLECTOR.longest = 0.0
             seconds, longest = await over_all(keel, scopes, arguments.at_once)
             after = (counts.statements, counts.rows, counts.bytes, keel.counters.renders)
             grown = [now - then for now, then in zip(after, before, strict=True)]
-            found.append(Pass(store, work, len(scopes), seconds, longest, *grown, _memory()))
+            found.append(Pass(store, work, len(scopes), seconds, longest, *grown, _memory(), COLLECTOR.longest))
             show(found[-1])
     return found
 
@@ -225,7 +246,7 @@ def measure_postgres(arguments: argparse.Namespace, counts: Counts) -> list[Pass
     return found
 
 
-_LINE: Final = "{:<9} {:<38} {:>9} {:>10} {:>12} {:>12} {:>11} {:>13} {:>9} {:>9}"
+_LINE: Final = "{:<9} {:<38} {:>9} {:>10} {:>12} {:>12} {:>11} {:>13} {:>9} {:>10} {:>11}"
 
 
 def show(found: Pass) -> None:
@@ -234,7 +255,7 @@ def show(found: Pass) -> None:
         _LINE.format(
             found.store, found.work, f"{found.seconds:.2f} s", f"{found.seconds / found.scopes * 1e6:.0f} us",
             f"{found.longest * 1e3:.1f} ms", f"{found.statements:,}", f"{found.rows:,}", f"{found.bytes:,}",
-            f"{found.renders:,}", f"{found.memory / 2**20:,.0f} MiB",
+            f"{found.renders:,}", f"{found.memory / 2**20:,.0f} MiB", f"{found.collecting * 1e3:.0f} ms",
         ),
         flush=True,
     )  # fmt: skip
@@ -251,9 +272,11 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write every row to this file")
     arguments = parser.parse_args()
     counts = Counts()
+    gc.callbacks.append(COLLECTOR.watch)
     count_statements(counts)
     print(_LINE.format("store", "pass", "total", "each", "longest wait", "statements", "rows read", "bytes read",
-                       "renders", "memory"))  # fmt: skip
+                       "renders", "memory",
+                       "collecting"))  # fmt: skip
     found: list[Pass] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

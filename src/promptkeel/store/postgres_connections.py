@@ -41,6 +41,9 @@ _CONNECT_TIMEOUT: Final = 10
 _ATTEMPTS: Final = 8
 """A transaction that others got in the way of is tried so many times."""
 
+_SLICES: Final = 10
+"""In how many parts a wait for a connection is cut."""
+
 _RETRIED: Final = (
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
@@ -192,16 +195,20 @@ class Connections:
 
     def _wait_for_one(self) -> None:
         """Wait in line for as long as it moves: many calls at once take their turns, a pool that hangs is an error."""
-        returned = self._returned
-        while not self._free.acquire(timeout=self._busy_timeout):
+        returned, left = self._returned, _SLICES
+        # In slices: where the whole process stands still for a while, as for a garbage collection, one has passed.
+        while not self._free.acquire(timeout=self._busy_timeout / _SLICES):
             if self._closed:
                 raise self._is_closed()
-            if returned == self._returned:
+            if returned != self._returned:
+                returned, left = self._returned, _SLICES
+                continue
+            left -= 1
+            if not left:
                 raise StoreBusyError(
                     f"all {self._pool_size} connections to {self.name} were in use for longer than "
                     f"{self._busy_timeout:g} s: retry, or raise pool_size"
                 )
-            returned = self._returned
 
     def _begun(self, begin: str) -> Connection | None:
         """An idle connection that still works, or a new one; None where the idle one was broken."""
