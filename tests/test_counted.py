@@ -18,6 +18,7 @@ import pytest
 
 import promptkeel as pk
 from promptkeel import blocking
+from promptkeel.blocks.stored import StoredSource
 from promptkeel.store.opening import open_engine
 from promptkeel.store.operations import Put
 from promptkeel.store.sqlite_glance import glance_statement
@@ -182,6 +183,65 @@ def test_the_blocking_twin_counts_the_same(url, traced, threads):
         assert keel.prompt(ADA) is first
         assert traced.statements == [PROBE]
         assert threads == []
+
+
+FIVE_KINDS = [
+    pk.PromptBlockSpec(name="BOUNDARIES", source=pk.StaticSource("The boundaries of this office.")),
+    pk.PromptBlockSpec(name="RULES", source=pk.FileSource(__file__)),
+    pk.PromptBlockSpec(name="ENVIRONMENT", source=StoredSource("deployment", required=False)),
+    *(pk.PromptBlockSpec(name=name, source=pk.MemoryLane(prefix)) for name, prefix in PREFIXES.items()),
+]
+CLOCK = pk.PromptBlockSpec(
+    name="CLOCK", source=pk.ComputedSource(lambda _: ("It is a working day.", "day")), timeout=20
+)
+
+
+async def office_hours(_):
+    return True
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[], [attrs.evolve(EIGHT_BLOCKS[1], render_when=office_hours)], [CLOCK]],
+    ids=["static, file, stored and lanes", "an async gate", "a computed block"],
+)
+def test_a_warm_prompt_of_every_kind_of_block_is_one_statement_and_no_worker_of_the_stores(
+    url, traced, monkeypatch, more
+):
+    fill(url, 200)
+    handed = []
+    run_sync = anyio.to_thread.run_sync
+
+    async def counting(function, *arguments, **options):
+        handed.append(function)
+        return await run_sync(function, *arguments, **options)
+
+    async def main():
+        async with pk.open(url, blocks=[*FIVE_KINDS, *more]) as keel:
+            first = await keel.prompt(ADA)
+            monkeypatch.setattr(anyio.to_thread, "run_sync", counting)
+            before = counted(keel)
+            traced.clear()
+            for _ in range(3):
+                assert await keel.prompt(ADA) is first
+            assert traced.statements == [PROBE] * 3
+            assert handed == []
+            assert difference(counted(keel), before) == {"probes": 3}, "no read, no render"
+
+    anyio.run(main)
+
+
+def test_a_warm_prompt_without_gates_and_computed_blocks_starts_no_thread_at_all(url, threads):
+    fill(url, 200)
+
+    async def main():
+        async with pk.open(url, blocks=FIVE_KINDS) as keel:
+            first = await keel.prompt(ADA)
+            del threads[:]
+            assert await keel.prompt(ADA) is first
+            assert threads == []
+
+    anyio.run(main)
 
 
 def test_a_commit_in_another_scope_costs_the_probe_the_schemas_number_and_one_statement(url, traced, threads):

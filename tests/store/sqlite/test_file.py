@@ -480,7 +480,7 @@ def test_a_trigger_dropped_while_the_store_is_open_is_noticed(engine: SqliteEngi
     assert ids(engine) == ["n1"], "a table of somebody's own is no harm"
 
 
-BLOCKS = [PromptBlockSpec(name="USER_PROFILE", source=MemoryLane("SOUL:"))]
+BLOCKS = [PromptBlockSpec(name="USER_PROFILE", source=MemoryLane("SOUL:"), on_failure="fail_closed")]
 
 
 def test_a_trigger_made_again_without_its_body_is_noticed_and_repaired_as_said(
