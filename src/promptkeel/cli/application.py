@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import click
 
-from promptkeel.cli import configuring, erasing, exchanging, memory, reading, upkeep
+from promptkeel.cli import blocks, configuring, erasing, exchanging, memory, reading, upkeep
 from promptkeel.cli.declarations import decoded
 from promptkeel.cli.demo import demo
 from promptkeel.cli.display import OutputError, put_document, put_notice, writing
@@ -39,6 +39,7 @@ for command in (
     memory.remember,
     memory.correct,
     memory.retract,
+    blocks.block,
     erasing.erase,
     erasing.settle,
     reading.facts,
