@@ -32,6 +32,7 @@ from promptkeel.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from promptkeel.store.line import Line
 from promptkeel.store.postgres_schema import lock_space
 
 T = TypeVar("T")
@@ -40,9 +41,6 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 _CONNECT_TIMEOUT: Final = 10
 _ATTEMPTS: Final = 8
 """A transaction that others got in the way of is tried so many times."""
-
-_SLICES: Final = 10
-"""In how many parts a wait for a connection is cut."""
 
 _RETRIED: Final = (
     psycopg.errors.SerializationFailure,
@@ -138,8 +136,7 @@ class Connections:
         self._state = threading.Lock()
         self._idle: list[Connection] = []
         self._lent: set[Connection] = set()
-        self._returned = 0
-        self._free = threading.BoundedSemaphore(self._pool_size)
+        self._line = Line(self._pool_size)
 
     @property
     def name(self) -> str:
@@ -189,26 +186,20 @@ class Connections:
         except BaseException:
             if connection is not None:
                 connection.close()
-            self._free.release()
+            self._line.leave()
             raise
         return connection
 
     def _wait_for_one(self) -> None:
         """Wait in line for as long as it moves: many calls at once take their turns, a pool that hangs is an error."""
-        returned, left = self._returned, _SLICES
-        # In slices: where the whole process stands still for a while, as for a garbage collection, one has passed.
-        while not self._free.acquire(timeout=self._busy_timeout / _SLICES):
-            if self._closed:
-                raise self._is_closed()
-            if returned != self._returned:
-                returned, left = self._returned, _SLICES
-                continue
-            left -= 1
-            if not left:
-                raise StoreBusyError(
-                    f"all {self._pool_size} connections to {self.name} were in use for longer than "
-                    f"{self._busy_timeout:g} s: retry, or raise pool_size"
-                )
+        if not self._line.enter(self._busy_timeout):
+            raise StoreBusyError(
+                f"all {self._pool_size} connections to {self.name} were in use for longer than "
+                f"{self._busy_timeout:g} s: retry, or raise pool_size"
+            )
+        if self._closed:
+            self._line.leave()
+            raise self._is_closed()
 
     def _begun(self, begin: str) -> Connection | None:
         """An idle connection that still works, or a new one; None where the idle one was broken."""
@@ -237,7 +228,6 @@ class Connections:
             if connection not in self._lent:
                 return
             self._lent.discard(connection)
-            self._returned += 1
         try:
             if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 connection.execute("ROLLBACK")
@@ -249,7 +239,7 @@ class Connections:
                 connection = None  # type: ignore[assignment]
         if connection is not None:
             connection.close()
-        self._free.release()
+        self._line.leave()
 
     # Roles
 
