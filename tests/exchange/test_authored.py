@@ -88,6 +88,12 @@ def test_a_file_of_memory_brings_no_authored_text(store, written):
         ("content_hash", "0" * 64),
         ("digest", "0" * 64),
         ("parent", "somebody"),
+        ("recorded_at", None),
+        ("recorded_at", "LEFT OUT"),
+        ("author", "LEFT OUT"),
+        ("trust", None),
+        ("number", 10**30),
+        ("number", True),
         ("content", None),
         ("digest", None),
     ],
@@ -95,6 +101,8 @@ def test_a_file_of_memory_brings_no_authored_text(store, written):
 def test_an_edited_line_is_refused_even_where_authored_text_is_taken(store, written, key, value):
     line = json.loads(export_lines(written, scope=ACME)[0])
     line["revision"][key] = value
+    if value == "LEFT OUT":
+        del line["revision"][key]
     report = import_lines(store, line, authored=True)
     assert counts(report) == {"rejected": 1}
     assert history(store) == []

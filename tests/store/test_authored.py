@@ -157,6 +157,21 @@ def test_no_write_of_memory_reaches_the_namespace(forge):
         forge()
 
 
+def test_no_method_of_a_store_reaches_the_namespace(store):
+    store.apply([AppendBlock(scope=ACME, block="RULES", content="be kind", author="user:ada")])
+    (head,) = store.query_nodes(ACME, label_prefix=LABEL)
+    for forge in (
+        lambda: store.put(forged(label=LABEL)),
+        lambda: store.put(head, expected=head),
+        lambda: store.put(forged(id=ID), expected=head.version),
+        lambda: store.retract(ACME, ID),
+        lambda: store.link(MemoryEdge(scope=ACME, start=ID, type="supersedes", end=ID)),
+    ):
+        with pytest.raises(ReservedLabelError):
+            forge()
+    assert list(store.query_nodes(ACME, label_prefix=LABEL)) == [head]
+
+
 def test_memory_may_refer_to_a_revision(engine):
     revision, _ = append(engine, "be kind")
     engine.apply([Put(forged()), Link(MemoryEdge(scope=ACME, start="n1", type="derived_from", end=revision.id))])

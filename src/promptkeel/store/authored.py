@@ -250,7 +250,8 @@ def revision_node(
 
 
 def _digest_of(node: MemoryNode, said: Any) -> str:
-    parts = [node.id, node.scope.path, node.label, node.source, node.recorded, node.trust]
+    recorded = node.recorded if isinstance(node.recorded, int) else None
+    parts = [node.id, node.scope.path, node.label, node.source, recorded, node.trust]
     names = ("number", "content_hash", "message", "parent", "restored")
     return hashlib.sha256(dump_json([*parts, *(said.get(name) for name in names)]).encode()).hexdigest()
 

@@ -251,10 +251,15 @@ class AdoptRevision:
     bridges: bool = False
 
     def __attrs_post_init__(self) -> None:
+        if self.node.recorded is NOT_GIVEN:
+            raise InvalidInputError("does not say when it was written", field="recorded_at")
         try:
-            intact(revision_of(self.node))
+            revision = intact(revision_of(self.node))
         except StoreDamagedError as error:
             raise InvalidInputError(str(error), field="revision") from None
+        check_text(revision.content, field="content")
+        check_author(revision.author)
+        check_authored_trust(revision.trust)
 
 
 @final
