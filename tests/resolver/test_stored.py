@@ -260,6 +260,55 @@ def test_a_revision_that_raw_sql_has_changed_is_found_and_never_shown(tmp_path, 
         assert found in " ".join(finding.what for finding in audit.findings if finding.kind == "revision_wrong")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "properties = CAST(x'7b22636f6e74656e74223a2022ff227d' AS TEXT)",
+        "properties = '{}'",
+        "source = CAST(x'ff' AS TEXT)",
+        "recorded_at = NULL",
+        "trust = NULL",
+    ],
+)
+def test_a_head_that_cannot_be_read_is_an_error_of_its_block_alone(tmp_path, change):
+    path = tmp_path / "memory.db"
+    blocks = [pk.PromptBlockSpec(name="RULES", source=StoredSource(), on_failure="omit"), PROFILE]
+    with blocking.open(f"sqlite:///{path}", blocks=blocks) as keel, StockClient() as stock:
+        keel.blocks.append(ORG, "RULES", "be kind", author="user:boss")
+        keel.remember(ADA, "prefers tea", block="USER_PROFILE")
+        assert "be kind" in keel.prompt(ADA).text
+        stock.run(path, f"UPDATE nodes SET {change} WHERE label = '@block:RULES:'")
+        prompt = keel.prompt(ADA)
+        assert "be kind" not in prompt.text
+        assert "prefers tea" in prompt.text
+        assert not prompt.freshness.strict
+
+
+def test_a_warm_prompt_with_stored_blocks_is_one_probe(keel):
+    first = keel.prompt(ADA)
+    before = (keel.counters.scans, keel.counters.head_reads, keel.counters.renders)
+    probes = keel.counters.probes
+    assert keel.prompt(ADA).text == first.text
+    if keel.url.startswith("postgres"):
+        assert (keel.counters.scans, keel.counters.renders) == (before[0], before[2])
+    else:
+        assert (keel.counters.scans, keel.counters.head_reads, keel.counters.renders) == before
+        assert keel.counters.probes == probes + 1
+
+
+def test_an_erased_text_is_in_no_prompt_and_no_history_at_once(keel):
+    head = keel.blocks.append(ORG, "RULES", "the key is 4711", author="user:boss")
+    heads = keel.store.heads(ORG)
+    assert "4711" in keel.prompt(ADA).text
+    keel.blocks.append(ORG, "RULES", "be kind", author="user:boss")
+    keel.erase(ORG, head.id)
+    assert "4711" not in keel.prompt(ADA).text
+    assert "4711" not in repr([each.content for each in keel.blocks.log(ORG, "RULES")])
+    assert keel.blocks.head(ORG, "RULES", as_of=heads) is None
+    with pytest.raises(pk.NodeErasedError):
+        keel.blocks.show(ORG, "RULES", 2)
+
+
 def test_a_deleted_revision_and_one_that_was_slipped_in_are_found(tmp_path):
     path = tmp_path / "memory.db"
     url = f"sqlite:///{path}"
