@@ -59,6 +59,8 @@ def example(kind: type[BaseException]) -> BaseException:
         return kind("the file is gone", block="RULES", scope="org:acme")
     if issubclass(kind, errors.RevisionConflictError):
         return kind("has another head", block="RULES", scope="org:acme", expected="a", actual=None)
+    if kind is errors.PromptBudgetError:
+        return errors.PromptBudgetError(9, 5)
     if kind is errors.ToolRateError:
         return errors.ToolRateError(1.5)
     if kind is errors.MissingExtraError:

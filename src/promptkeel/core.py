@@ -66,6 +66,7 @@ class KeelCore:
         cache_facts: int,
         options: Mapping[str, Any],
         admit: Callable[[TenantScope], object] | None = None,
+        prompt_tokens: int | None = None,
     ) -> None:
         given: object = blocks
         if isinstance(given, str) or not isinstance(given, Iterable):
@@ -74,7 +75,7 @@ class KeelCore:
         self.specs = in_prompt_order(tuple(blocks))
         self._clock = clock
         self._new_id = new_id
-        self._token_counter = token_counter
+        self._counting = token_counter, prompt_tokens
         self._observe = observe
         self._kept: dict[str, Any] = {
             "cache_bytes": check_size(cache_bytes, field="cache_bytes"),
@@ -104,8 +105,8 @@ class KeelCore:
             resolver = yield Call(self._resolver, store)
             if isinstance(engine, Replicated):
                 unproven = yield Call(self._resolver, Store(engine.standby), engine)
-                self._unproven = UnprovenBuilder(unproven, self._token_counter)
-            self._builder = BuilderCore(resolver, self._token_counter)
+                self._unproven = UnprovenBuilder(unproven, *self._counting)
+            self._builder = BuilderCore(resolver, *self._counting)
             self._store = store.core
         except BaseException:
             engine.close()
@@ -156,7 +157,7 @@ class KeelCore:
             return builder
         if self._inherited is None:
             resolver = yield Call(self._resolver, Store(self.store.engine), None, specs)
-            self._inherited = BuilderCore(resolver, self._token_counter)
+            self._inherited = BuilderCore(resolver, *self._counting)
         return self._inherited
 
     def reader(self, *, strict: bool) -> BuilderCore | UnprovenBuilder:

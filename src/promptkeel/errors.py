@@ -41,6 +41,7 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   │   ├── BlockContractError (TypeError)  a source raised a defect, or answered with what is no content
     │   │   └── BlockUnwrittenError (LookupError) a stored block that has no revision yet
     │   ├── RunEndedError                       a delegated run that is over, or shows what was erased
+    │   ├── PromptBudgetError (ValueError)      what a prompt must hold has more tokens than it may
     │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
     ├── ToolError                               a call of an agent's own tool that was refused
     │   ├── ToolPermissionError (PermissionError) the host did not grant it
@@ -276,6 +277,26 @@ class BlockUnwrittenError(BlockResolutionError, LookupError):
 
 class RunEndedError(BlockError):
     """A delegated run is over, or something that it showed was erased: begin another."""
+
+
+class PromptBudgetError(BlockError, ValueError):
+    """What a prompt must hold has more tokens than the prompt may have.
+
+    Attributes:
+        tokens: how many it has with everything left out that may be.
+        limit: how many it may have.
+    """
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        self.tokens = tokens
+        self.limit = limit
+        super().__init__(
+            f"without any memory the prompt still has {tokens} tokens, and its budget is {limit}: shorten its authored "
+            "blocks, or raise the budget"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.tokens, self.limit), vars(self)
 
 
 class MissingFactsError(BlockError, ValueError):

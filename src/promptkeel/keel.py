@@ -154,6 +154,7 @@ def open_core(
     clock: Clock,
     new_id: Callable[[], str] | None,
     token_counter: str | None,
+    prompt_tokens: int | None,
     observe: Callable[[BlockEvent], object] | None,
     cache_bytes: int,
     cache_facts: int,
@@ -166,6 +167,7 @@ def open_core(
         blocks = declared.blocks
         admit = declared.check_scope if declared.levels else None
         token_counter = declared.budget.token_counter if token_counter is None else token_counter
+        prompt_tokens = declared.budget.prompt_tokens if prompt_tokens is None else prompt_tokens
         if url is None and declared.url is not None:
             # What the program says goes before what the file says.
             url, options = declared.url, {**declared.options, **options}
@@ -184,6 +186,7 @@ def open_core(
         cache_facts=cache_facts,
         options=options,
         admit=admit,
+        prompt_tokens=prompt_tokens,
     )
 
 
@@ -194,6 +197,7 @@ def open(  # noqa: A001 - promptkeel.open is the public name
     clock: Clock = system_clock,
     new_id: Callable[[], str] | None = None,
     token_counter: str | None = None,
+    prompt_tokens: int | None = None,
     observe: Callable[[BlockEvent], object] | None = None,
     cache_bytes: int = CACHE_BYTES,
     cache_facts: int = CACHE_FACTS,
@@ -208,6 +212,8 @@ def open(  # noqa: A001 - promptkeel.open is the public name
         clock: answers the present instant in microseconds; stamps what is written.
         new_id: answers a new id for each remembered node.
         token_counter: the name of what counts a prompt's tokens; ``estimate`` unless the file says another.
+        prompt_tokens: how many a prompt may have: memory gives way to it, whole facts and oldest first, authored text
+            does not; None is no limit, or the file's.
         observe: called with each ``BlockEvent`` of a resolve.
         cache_bytes: how many bytes of rendered text are kept.
         cache_facts: how many facts are kept in lanes; a scope that does not fit is read whole again.
@@ -223,6 +229,7 @@ def open(  # noqa: A001 - promptkeel.open is the public name
             clock=clock,
             new_id=new_id,
             token_counter=token_counter,
+            prompt_tokens=prompt_tokens,
             observe=observe,
             cache_bytes=cache_bytes,
             cache_facts=cache_facts,

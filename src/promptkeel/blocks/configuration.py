@@ -46,7 +46,8 @@ _SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 """The keys that say where a block's content comes from, each with those that go with it."""
 _RENDER: Final = ("max_facts", "max_fact_characters", "max_tokens", "block_form")
 _POLICY: Final = ("on_failure", "max_age", "mark_text", "timeout", *_RENDER)
-_PLAIN: Final = ("tier", "shared", "layer", "order", "channel", "inherit", "permissions", "gate_timeout", "timeout")
+_PLACED: Final = ("tier", "shared", "layer", "order", "priority", "channel")
+_PLAIN: Final = (*_PLACED, "inherit", "permissions", "gate_timeout", "timeout")
 _BLOCK: Final = (*(key for keys in _SOURCES.values() for key in keys), *_PLAIN, "render_when", "policy", *_POLICY)
 
 

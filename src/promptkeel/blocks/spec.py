@@ -63,6 +63,8 @@ class PromptBlockSpec:
         shared: how widely its text is shared; left out, what the source says: ``deployment`` for static text and
             files, ``scope`` for computed text and memory.
         layer: ``stable`` or ``volatile``; only FOCUS is volatile unless declared.
+        priority: where a prompt has more tokens than it may, blocks of a lower priority give way first; 0 unless
+            declared. Authored text never gives way.
         order: its place among blocks of its tier that are shared as widely; smaller comes first.
         channel: how the model gets it; authored text always ``system``; of learned text None leaves it to the
             provider and the trust.
@@ -88,6 +90,7 @@ class PromptBlockSpec:
     shared: Sharing = attrs.field(default=None)
     layer: Layer = attrs.field(default=None)
     order: int = attrs.field(default=None)
+    priority: int = 0
     channel: Channel | None = None
     policy: RenderPolicy = attrs.field(factory=RenderPolicy)
     render_when: Gate | None = None
@@ -185,8 +188,11 @@ class PromptBlockSpec:
             )
         if self.layer not in LAYERS:
             raise _wrong("layer", f"must be one of {', '.join(LAYERS)}")
-        if type(self.order) is not int:
-            raise _wrong("order", "must be a whole number")
+        for field in ("order", "priority"):
+            if type(getattr(self, field)) is not int:
+                raise _wrong(field, "must be a whole number")
+        if self.priority and not self.is_learned:
+            raise _wrong("priority", "is for memory: authored text never gives way; leave it out")
         if not isinstance(self.policy, RenderPolicy):
             raise _wrong("policy", "must be a RenderPolicy")
         self._check_reach()
@@ -243,6 +249,7 @@ class PromptBlockSpec:
             self.shared,
             self.layer,
             self.order,
+            self.priority,
             self.channel,
             type(self.source).__name__,
             self.source.kind,

@@ -167,7 +167,7 @@ _CHECKS: Final = (Column("check"), Column("status"), Column("found", wraps=True)
 def _opened(session: Session) -> blocking.Keel:
     """The keel; over an empty store in memory where there is none yet."""
     if missing_file(session.url) is not None:
-        return blocking.open("ram:", blocks=session.blocks)
+        return blocking.open("ram:", blocks=session.blocks, **session.counting)
     return session.open()
 
 

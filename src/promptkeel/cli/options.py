@@ -16,7 +16,7 @@ import click
 
 from promptkeel import blocking
 from promptkeel.blocks import MemoryLane, PromptBlockSpec
-from promptkeel.blocks.configuration import DEFAULT_NAME, Configuration, load_configuration
+from promptkeel.blocks.configuration import DEFAULT_NAME, Budget, Configuration, load_configuration
 from promptkeel.cli.declarations import (
     DEFAULT_STORE,
     declare_blocks,
@@ -99,6 +99,12 @@ class Session:
         return given
 
     @property
+    def counting(self) -> dict[str, Any]:
+        """How many tokens a prompt may have, and what counts them, as the file of declarations says."""
+        budget = Budget() if self.configuration is None else self.configuration.budget
+        return {"token_counter": budget.token_counter, "prompt_tokens": budget.prompt_tokens}
+
+    @property
     def options(self) -> dict[str, Any]:
         """The store's own options, where the file of declarations names the store."""
         return {} if self.configuration is None or self.store is not None else dict(self.configuration.options)
@@ -118,7 +124,7 @@ class Session:
                 f"there is no store at {missing}; 'promptkeel remember' or 'promptkeel import' makes one, "
                 "--store or PROMPTKEEL_STORE names another"
             )
-        return blocking.open(self.url, blocks=self.blocks, **self.options)
+        return blocking.open(self.url, blocks=self.blocks, **self.counting, **self.options)
 
     def check_output(self, path: str | Path | None, name: str) -> None:
         """Refuse to write a file in the place of the store, before anything is done.

@@ -63,7 +63,7 @@ class Prompt:
 
     @cached_property
     def notices(self) -> tuple[str, ...]:
-        """What the model is told about blocks that could not be read, a line each."""
+        """What the model is told about blocks that could not be read or have no room, a line each."""
         return tuple(notice_of(block) for block in self.blocks if is_missing(block))
 
     @cached_property

@@ -25,11 +25,12 @@ class UnprovenBuilder:
     Args:
         resolver: reads the replica.
         token_counter_name: as for ``BuilderCore``.
+        prompt_tokens: as for ``BuilderCore``.
     """
 
-    def __init__(self, resolver: ResolverCore, token_counter_name: str) -> None:
+    def __init__(self, resolver: ResolverCore, token_counter_name: str, prompt_tokens: int | None = None) -> None:
         self.resolver = resolver
-        self._builder = BuilderCore(resolver, token_counter_name)
+        self._builder = BuilderCore(resolver, token_counter_name, prompt_tokens)
         self._detail = tuple(
             f"{spec.name}: as the replica has it, which may be behind; the primary was not asked"
             for spec in resolver.specs
@@ -39,12 +40,12 @@ class UnprovenBuilder:
     def look(self, scope: TenantScope | None) -> Prompt | Unsettled:
         """The prompt built before, where the replica is known to hold still; else what ``build`` goes on with."""
         found = self.resolver.look(scope)
-        return self._builder.prompt_of(self._marked(found)) if isinstance(found, Resolution) else found
+        return self._builder.ready(self._marked(found)) if isinstance(found, Resolution) else found
 
     def build(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Prompt]:
         """The prompt of a scope; ``seen`` is what ``look`` has just answered."""
         resolution = yield from self.resolve(scope, seen)
-        return self._builder.prompt_of(resolution)
+        return (yield from self._builder.built(resolution))
 
     def resolve(self, scope: TenantScope | None, seen: Unsettled | None = None) -> Steps[Resolution]:
         """The blocks of a scope, marked."""

@@ -63,8 +63,17 @@ class RenderedBlock:
         object.__setattr__(self, "fingerprint", hashlib.sha256(self.text.encode()).hexdigest())
 
 
-def render_block(name: str, revision: BlockRevision, *, tier: str, policy: RenderPolicy) -> RenderedBlock:
+def render_block(
+    name: str, revision: BlockRevision, *, tier: str, policy: RenderPolicy, room: int | None = None
+) -> RenderedBlock:
     """The block of a revision: learned where the revision has facts, authored where it has none.
+
+    Args:
+        name: the block's name.
+        revision: what it says.
+        tier: its tier.
+        policy: how it is rendered.
+        room: the most tokens that the rest of a prompt leaves to a learned block; None is any number.
 
     Raises:
         InvalidDeclarationError: the name or the tier is no plain word, or a learned block has no fence.
@@ -88,7 +97,7 @@ def render_block(name: str, revision: BlockRevision, *, tier: str, policy: Rende
         )
     fence = f"{FENCE_NAME}-{policy.fence}"
     opening = f'{header}\n<{fence} block="{name}">'
-    text, omitted = _learned(revision.facts, policy, opening, f"</{fence}>")
+    text, omitted = _learned(revision.facts, policy, room, opening, f"</{fence}>")
     return RenderedBlock(
         name=name, tier=tier, text=text, omitted=omitted, facts_shown=len(revision.facts) - len(omitted)
     )
@@ -107,10 +116,14 @@ def _authored(name: str, header: str, content: str) -> str:
 
 
 def _learned(
-    facts: Sequence[BlockFact], policy: RenderPolicy, opening: str, closing: str
+    facts: Sequence[BlockFact], policy: RenderPolicy, room: int | None, opening: str, closing: str
 ) -> tuple[str, tuple[Omission, ...]]:
     ordered = newest_last(facts)
     too_long, too_many, too_costly = _reasons(policy)
+    limit = policy.max_tokens
+    if room is not None and (limit is None or room < limit):
+        # Without the number, which moves whenever anything else in the prompt does.
+        limit, too_costly = room, "over the budget of the prompt"
     reasons: list[str | None] = [None] * len(ordered)
     if policy.max_fact_characters is not None:
         for position, fact in enumerate(ordered):
@@ -132,8 +145,8 @@ def _learned(
         return "\n".join([opening, *inner, closing]) if inner else ""
 
     number = len(kept)
-    if policy.max_tokens is not None:
-        count_tokens, limit = token_counter(policy.token_counter), policy.max_tokens
+    if limit is not None:
+        count_tokens = token_counter(policy.token_counter)
         found = _most(number, lambda newest: count_tokens(text_of_newest(newest)) <= limit)
         number = found or 0
         for position in kept[: len(kept) - number]:

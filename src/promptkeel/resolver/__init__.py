@@ -3,6 +3,7 @@
 from promptkeel.resolver.resolver import (
     CACHE_BYTES,
     CACHE_FACTS,
+    UNSEEN,
     BlockingPromptBlockResolver,
     PromptBlockResolver,
     ResolverCore,
@@ -13,6 +14,7 @@ from promptkeel.resolver.values import BlockEvent, Counters, Freshness, Resoluti
 __all__ = [
     "CACHE_BYTES",
     "CACHE_FACTS",
+    "UNSEEN",
     "BlockEvent",
     "BlockingPromptBlockResolver",
     "Counters",

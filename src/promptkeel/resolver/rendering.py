@@ -15,7 +15,8 @@ from promptkeel.blocks import PromptBlockSpec
 from promptkeel.model import BlockRevision
 from promptkeel.render import RENDER_VERSION, RenderedBlock, RenderPolicy, render_block
 from promptkeel.resolver.cache import BoundedCache
-from promptkeel.resolver.values import Action, BlockEvent, Counters, Observer
+from promptkeel.resolver.outcomes import marked
+from promptkeel.resolver.values import Action, BlockEvent, Counters, Observer, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import fence_id
 
@@ -69,6 +70,13 @@ class Rendering:
         self._texts.put(self._key(spec, scope, revision.revision, policy), rendered)
         return rendered
 
+    def narrowed(self, block: ResolvedBlock, scope: TenantScope, max_tokens: int, token_counter: str) -> RenderedBlock:
+        """A learned block in at most so many tokens, fewer than were declared; not kept."""
+        spec = block.spec
+        policy = attrs.evolve(self._policy(spec, scope), token_counter=token_counter)
+        rendered = self._render(spec, block.revision, policy, scope.path, max_tokens)
+        return marked(rendered, spec.on_failure) if block.state == "stale" else rendered
+
     def tell(self, spec: PromptBlockSpec, path: str, action: Action, started: int) -> None:
         """Tell the observer of work that began at ``started``, in nanoseconds of the performance counter."""
         if self._observe is not None:
@@ -86,10 +94,17 @@ class Rendering:
             return spec.policy
         return attrs.evolve(spec.policy, fence=fence_id(self._secret, scope.root))
 
-    def _render(self, spec: PromptBlockSpec, revision: BlockRevision, policy: RenderPolicy, path: str) -> RenderedBlock:
+    def _render(
+        self,
+        spec: PromptBlockSpec,
+        revision: BlockRevision,
+        policy: RenderPolicy,
+        path: str,
+        room: int | None = None,
+    ) -> RenderedBlock:
         started = time.perf_counter_ns()
         self._counters.renders += 1
-        rendered = render_block(spec.name, revision, tier=spec.tier, policy=policy)
+        rendered = render_block(spec.name, revision, tier=spec.tier, policy=policy, room=room)
         self.tell(spec, path, "rendered", started)
         return rendered
 

@@ -17,6 +17,7 @@ from promptkeel.blocks.failures import check_seconds
 from promptkeel.blocks.lanes import MemoryLane
 from promptkeel.blocks.spec import PromptBlockSpec, in_prompt_order
 from promptkeel.errors import BlockResolutionError, InvalidDeclarationError, InvalidInputError
+from promptkeel.render import RenderedBlock
 from promptkeel.resolver.cache import BoundedCache
 from promptkeel.resolver.composing import Answer, Composer, Found, Stored
 from promptkeel.resolver.gates import GateKeeper
@@ -29,7 +30,7 @@ from promptkeel.resolver.rendering import Rendering
 from promptkeel.resolver.scanning import SCAN_TIMEOUT, LaneScanner
 from promptkeel.resolver.sources import Loader, SourceReader
 from promptkeel.resolver.states import KeptLanes, newer
-from promptkeel.resolver.values import BlockEvent, Counters, Observer, Resolution
+from promptkeel.resolver.values import BlockEvent, Counters, Observer, Resolution, ResolvedBlock
 from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import Steps, as_async, as_blocking
 from promptkeel.store.base import HEADS, Engine
@@ -67,7 +68,8 @@ class Unsettled:
         self.token = token
 
 
-_UNSEEN: Final = Unsettled(UNPROBED)
+UNSEEN: Final = Unsettled(UNPROBED)
+"""That nothing is known yet."""
 
 
 @final
@@ -119,17 +121,17 @@ class ResolverCore:
             InvalidInputError: this is no scope.
         """
         if scope is None:
-            return _UNSEEN
+            return UNSEEN
         if not isinstance(scope, TenantScope):
             raise InvalidInputError(f"must be a TenantScope, not {type(scope).__name__}", field="scope")
         plan = self._plain
-        return _UNSEEN if plan is None else self._look(plan, scope, scope.path)
+        return UNSEEN if plan is None else self._look(plan, scope, scope.path)
 
     def _look(self, plan: Plan, scope: TenantScope, key: object) -> Resolution | Unsettled:
         kept = self._kept.get(key)
         answer = None if kept is None else kept.answer
         if answer is None or plan.sources.has_asked or not answer.is_whole:
-            return _UNSEEN
+            return UNSEEN
         began = self._now() if self._keeps_good else 0.0
         epoch = self._good.epoch
         token: object = None
@@ -137,7 +139,7 @@ class ResolverCore:
             try:
                 token = plan.lanes.probe()
             except OSError:
-                return _UNSEEN
+                return UNSEEN
             if answer.lanes.token != token:
                 return Unsettled(token)
         if not plan.sources.are_unmoved(answer.sources):
@@ -272,6 +274,10 @@ class ResolverCore:
         sources = SourceReader(loaders, self._rendering, self.counters)
         probe = None if lanes is None else SharedProbe(lanes.probe)
         return Plan(view, closed, stored, lanes, probe, scanner, sources, places_of(view.specs, closed))
+
+    def narrowed(self, block: ResolvedBlock, scope: TenantScope, max_tokens: int, token_counter: str) -> RenderedBlock:
+        """A learned block in at most so many tokens; empty where not even what is left out can be said in them."""
+        return self._rendering.narrowed(block, scope, max_tokens, token_counter)
 
     def clear(self) -> None:
         """Forget everything that is kept."""
