@@ -118,7 +118,9 @@ class KeelCore:
         # A replica need not be there for its resolver to be made.
         secret = None if primary is None else primary.secret()
         blocks = self.specs if specs is None else specs
-        return ResolverCore(blocks, memory=memory, secret=secret, observe=self._observe, **self._kept)
+        return ResolverCore(
+            blocks, memory=memory, secret=secret, observe=self._observe, admit=self._admit, **self._kept
+        )
 
     def stop(self) -> Steps[None]:
         """Close the store and forget what is kept."""

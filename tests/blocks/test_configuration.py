@@ -272,6 +272,9 @@ def test_a_keel_is_opened_by_its_file_alone(tmp_path):
         assert "Be brief." in text
         with pytest.raises(InvalidScopeError):
             keel.remember(TenantScope.parse("org:acme/team:t"), "prefers tea", block="USER_PROFILE")
+        for read in (keel.prompt, keel.facts, keel.resolve):
+            with pytest.raises(InvalidScopeError):
+                read(TenantScope.parse("org:acme/team:t"))
     assert (tmp_path / "memory.db").exists()
 
 

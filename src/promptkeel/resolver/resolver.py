@@ -87,8 +87,10 @@ class ResolverCore:
         observe: Observer | None = None,
         scan_timeout: float = SCAN_TIMEOUT,
         now: Callable[[], float] = time.monotonic,
+        admit: Callable[[TenantScope], object] | None = None,
     ) -> None:
         check_seconds(scan_timeout, "scan_timeout")
+        self._admit = admit
         self.specs = in_prompt_order(blocks)
         self.counters = Counters()
         self._memory = memory
@@ -164,6 +166,8 @@ class ResolverCore:
             if isinstance(found, Resolution):
                 return found
             seen = found
+        if self._admit is not None and scope is not None:
+            self._admit(scope)
         view = self._scoped if scope is not None else self._scopeless
         asking = DEPLOYMENT if scope is None else scope
         for spec in view.needed:
