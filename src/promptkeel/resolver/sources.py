@@ -22,7 +22,7 @@ from promptkeel.resolver.outcomes import Failed, Reading, reading_of
 from promptkeel.resolver.rendering import Rendering
 from promptkeel.resolver.values import Action, Counters
 from promptkeel.scope import DEPLOYMENT, TenantScope
-from promptkeel.steps import Expired, Steps, Together
+from promptkeel.steps import Checkpoint, Expired, Step, Steps, Together, Where
 
 
 @final
@@ -123,30 +123,48 @@ class SourceReader:
         """What came of every source now, and the answer of ``beside``, which is done meanwhile."""
         if self._all_static is not None:
             return self._all_static, (yield from beside)
+        # What the store answers at once is asked before anything runs that competes for the interpreter.
+        done, rest = yield from _advanced(beside)
         readings: list[Reading | None] = [loader.current() for loader in self.loaders]
         begun: dict[int, Question] = {}
         try:
-            for position, loader in enumerate(self.loaders):
-                if readings[position] is None:
-                    try:
-                        begun[position] = loader.begin(scope)
-                    except OSError as error:
-                        readings[position] = Failed(error)
-            awaited = [position for position in begun if self._asker(position).is_awaited]
-            if awaited:
-                branches = [self._reading(position, begun[position], scope) for position in awaited]
-                *found, other = yield Together([*branches, beside])
-                for position, reading in zip(awaited, found, strict=True):
-                    readings[position] = reading
-            else:
-                other = yield from beside
+            self._begin(scope, readings, begun)
+            other = yield from self._await(scope, readings, begun, rest)
             for position, question in begun.items():
                 if readings[position] is None:
                     readings[position] = yield from self._reading(position, question, scope)
         finally:
             for question in begun.values():
                 question.drop()
-        return tuple(reading for reading in readings if reading is not None), other
+        return tuple(reading for reading in readings if reading is not None), done if rest is None else other
+
+    def _begin(self, scope: TenantScope, readings: list[Reading | None], begun: dict[int, Question]) -> None:
+        """Begin every read that is still to be made."""
+        for position, loader in enumerate(self.loaders):
+            if readings[position] is None:
+                try:
+                    begun[position] = loader.begin(scope)
+                except OSError as error:
+                    readings[position] = Failed(error)
+
+    def _await(
+        self,
+        scope: TenantScope,
+        readings: list[Reading | None],
+        begun: dict[int, Question],
+        rest: Steps[Any] | None,
+    ) -> Steps[Any]:
+        """Await what is asynchronous side by side with the rest of the store's steps, and answer what those do."""
+        awaited = [position for position in begun if self._asker(position).is_awaited]
+        branches = [self._reading(position, begun[position], scope) for position in awaited]
+        others = [] if rest is None else [rest]
+        if len(branches) + len(others) == 1:
+            found = [(yield from (*branches, *others)[0])]
+        else:
+            found = (yield Together([*branches, *others])) if branches else []
+        for position, reading in zip(awaited, found, strict=False):
+            readings[position] = reading
+        return found[-1] if others else None
 
     def _asker(self, position: int) -> Asker:
         asker = self.loaders[position].asker
@@ -161,3 +179,33 @@ class SourceReader:
             self._counters.file_reads += 1
         self._rendering.tell(loader.spec, scope.path, loader.action, started)
         return reading
+
+
+def _advanced(steps: Steps[Any]) -> Steps[tuple[Any, Steps[Any] | None]]:
+    """Do the steps up to the first that must be waited for: their answer, or None and the rest of them."""
+    try:
+        step = next(steps)
+        while isinstance(step, Where | Checkpoint):
+            step = steps.send((yield step))
+    except StopIteration as stop:
+        return stop.value, None
+    except BaseException:
+        steps.close()
+        raise
+    return None, _resumed(steps, step)
+
+
+def _resumed(steps: Steps[Any], step: Step) -> Steps[Any]:
+    """The rest of steps whose next step is known."""
+    try:
+        while True:
+            try:
+                answer = yield step
+            except BaseException as error:  # noqa: BLE001 - thrown into the steps, cancellation included
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        steps.close()
