@@ -52,6 +52,22 @@ def test_one_lane_is_read_again_and_the_rest_is_the_same_string(call):
     assert first["fingerprint"] != second["fingerprint"]
 
 
+def test_there_is_a_block_of_each_kind_a_failure_of_each_policy_and_an_edit(call):
+    found = call("demo", "--json").document["blocks"]
+    assert {row["kind"] for row in found["kinds"]} == {"static", "file", "computed", "stored", "lane"}
+    assert all(row["says"] for row in found["kinds"])
+    policies = found["policies"]
+    assert policies["fail_closed"].startswith("BlockResolutionError: block WEATHER")
+    assert "could not be read now" in policies["omit"]
+    assert "Rain" not in policies["omit"]
+    assert "Rain until noon." in policies["last_known_good"]
+    assert len(policies["last_known_good"]) > len("Rain until noon.")
+    assert "-Open from 9 to 17.\n+Open from 9 to 18.\n" in found["diff"]
+    shown = call("demo").out
+    assert "-Open from 9 to 17." in shown
+    assert "last_known_good\t" in shown
+
+
 def test_a_pipe_gets_plain_text(call):
     found = call("demo")
     assert found.code == 0

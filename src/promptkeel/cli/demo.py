@@ -19,6 +19,7 @@ from rich.text import Text
 from promptkeel import blocking
 from promptkeel.blocks import FileSource, PromptBlockSpec, StaticSource
 from promptkeel.cli.declarations import DEFAULT_BLOCKS, declare_blocks
+from promptkeel.cli.demo_blocks import govern, show_governed
 from promptkeel.cli.display import Column, Screen, arranged, counted, plain_table, put_document, writing
 from promptkeel.cli.reading import print_prompt, prompt_document, short_revision
 from promptkeel.errors import StoreUnavailableError
@@ -116,7 +117,10 @@ def _lines(text: bytes, start: int, size: int) -> tuple[str, ...]:
 @click.command
 @click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document.")
 def demo(as_json: bool) -> None:
-    """Show it all in a temporary folder: import an office, print a prompt, correct a fact from another process."""
+    """Show it all in a temporary folder: import an office, print a prompt, correct a fact from another process.
+
+    Then a block of each kind, a source that fails under each policy, and an edit of a stored block with its diff.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="promptkeel-")))
         rules = folder / "rules.md"
@@ -134,11 +138,14 @@ def demo(as_json: bool) -> None:
         _correct_elsewhere(store)
         second = _look(keel, events)
         third = _look(keel, events)
+        governed = govern()
         if as_json:
-            put_document(_document(report, first, second, third))
+            put_document({**_document(report, first, second, third), "blocks": governed.to_json()})
         else:
             with writing():
-                _show(Screen(), folder, report, first, second, third)
+                screen = Screen()
+                _show(screen, folder, report, first, second, third)
+                show_governed(screen, governed)
 
 
 def _import_sample(keel: blocking.Keel) -> ImportReport:
