@@ -1,6 +1,7 @@
 """The herd: one write at an organisation with very many warm users below it, and then all of them ask for a prompt.
 
-    python benchmarks/herd.py [--scopes N] [--at-once N] [--stores sqlite,postgres] [--cache-facts N] [--json FILE]
+    python benchmarks/herd.py [--scopes N] [--at-once N] [--stores sqlite,postgres] [--cache-facts N] [--freeze]
+        [--json FILE]
 
 The organisation's lane has 50 nodes, each user has 3 of their own. Four passes over all users: cold; warm, with nothing
 written; after one write at the organisation; and the bare driver reading the changed row once for each user, on one
@@ -201,6 +202,9 @@ async def passes(
             grown = [now - then for now, then in zip(after, before, strict=True)]
             found.append(Pass(store, work, len(scopes), seconds, longest, *grown, _memory(), COLLECTOR.longest))
             show(found[-1])
+            if work == "cold" and arguments.freeze:
+                gc.collect()
+                gc.freeze()
     return found
 
 
@@ -269,6 +273,7 @@ def main() -> None:
     parser.add_argument("--stores", default="sqlite,postgres", help="sqlite, postgres or both")
     parser.add_argument("--cache-facts", type=int, default=10_000_000, help="what open() is given")
     parser.add_argument("--cache-bytes", type=int, default=2**31, help="what open() is given")
+    parser.add_argument("--freeze", action="store_true", help="gc.freeze() after the cold pass, as a host may")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write every row to this file")
     arguments = parser.parse_args()
     counts = Counts()
