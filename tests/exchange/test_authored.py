@@ -11,7 +11,7 @@ from exchange_calls import counts, export_lines, import_bytes, import_lines, spe
 from promptkeel.blocking import open_store
 from promptkeel.exchange import KnowledgeGraph
 from promptkeel.scope import DEPLOYMENT, TenantScope
-from promptkeel.store.authored import block_label, revision_id, revision_of
+from promptkeel.store.authored import head_label, revision_id, revision_of
 from promptkeel.store.operations import AppendBlock, Erase, Remember
 from promptkeel.upkeep.checking import check_engine
 from store.examples import node
@@ -124,7 +124,7 @@ def test_a_newer_head_is_not_replaced_by_an_older_history(store, written):
     assert history(store)[-1].content == "newest"
 
 
-LABEL, ID = block_label("RULES"), revision_id(ACME, "RULES", 1)
+LABEL, ID = head_label("RULES"), revision_id(ACME, "RULES", 1)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,8 @@ def test_tiers_and_sharing_follow_the_source():
         ("SET recorded_at = 1", "is not what its author wrote"),
         ("SET state = 'superseded'", "the block has none"),
         ("SET state = 'retracted'", "is retracted"),
-        ("SET label = '@block:BOUNDARIES:'", "has not the id of one"),
+        ("SET label = '@block:BOUNDARIES:head'", "has not the id of one"),
+        ("SET label = '@block:RULES:past'", "is live under the label"),
         ("SET properties = json_set(properties, '$.number', 7)", "another number"),
     ],
 )
@@ -277,7 +278,7 @@ def test_a_head_that_cannot_be_read_is_an_error_of_its_block_alone(tmp_path, cha
         keel.blocks.append(ORG, "RULES", "be kind", author="user:boss")
         keel.remember(ADA, "prefers tea", block="USER_PROFILE")
         assert "be kind" in keel.prompt(ADA).text
-        stock.run(path, f"UPDATE nodes SET {change} WHERE label = '@block:RULES:'")
+        stock.run(path, f"UPDATE nodes SET {change} WHERE label = '@block:RULES:head'")
         prompt = keel.prompt(ADA)
         assert "be kind" not in prompt.text
         assert "prefers tea" in prompt.text
@@ -318,7 +319,7 @@ def test_a_deleted_revision_and_one_that_was_slipped_in_are_found(tmp_path):
         stock.run(path, f"DELETE FROM nodes WHERE id = '{revision_id(ORG, 'RULES', 2)}'")
         whats = [finding.what for finding in check(url).findings if finding.kind == "revision_wrong"]
         assert whats == ["follows revision 2, which is gone and was never erased"]
-        columns, values = "scope, label, id, created_at, updated_at", "'org:acme', '@block:RULES:', 'x', 1, 1"
+        columns, values = "scope, label, id, created_at, updated_at", "'org:acme', '@block:RULES:head', 'x', 1, 1"
         stock.run(path, f"INSERT INTO nodes({columns}) VALUES ({values})")
         assert len([each for each in check(url).findings if each.kind == "revision_wrong"]) == 2
         with pytest.raises(BlockResolutionError, match="2 heads"):

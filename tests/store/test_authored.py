@@ -16,7 +16,7 @@ from promptkeel.errors import (
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import drive_blocking
-from promptkeel.store.authored import NO_REVISION, block_label, revision_id, revision_of
+from promptkeel.store.authored import NO_REVISION, head_label, revision_id, revision_of
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.facade import StoreCore
 from promptkeel.store.opening import open_engine
@@ -42,7 +42,7 @@ def numbers(engine, scope=ACME, block="RULES"):
 
 
 def heads(engine, scope=ACME, block="RULES"):
-    found = engine.query_nodes(scope, block_label(block), None)
+    found = engine.query_nodes(scope, head_label(block), None)
     return [revision_of(node) for node in found if node.scope == scope]
 
 
@@ -129,7 +129,7 @@ def test_content_is_kept_to_the_last_byte_up_to_the_limit(engine):
     assert heads(engine)[0].content == content
 
 
-LABEL, ID = block_label("RULES"), revision_id(ACME, "RULES", 1)
+LABEL, ID = head_label("RULES"), revision_id(ACME, "RULES", 1)
 
 
 def forged(**given):
@@ -193,9 +193,9 @@ def test_heads_changes_and_reads_of_the_past_hold_for_it(engine):
     past = engine.heads(ADA)
     second, _ = append(engine, "be brief")
     assert engine.heads(ADA) != past
-    (then,) = engine.nodes_as_of(ADA, past, block_label("RULES")).nodes
+    (then,) = engine.nodes_as_of(ADA, past, head_label("RULES")).nodes
     assert revision_of(then).content == "be kind"
-    update = engine.catch_up(ADA, [LaneRequest(block_label("RULES"), past)])
+    update = engine.catch_up(ADA, [LaneRequest(head_label("RULES"), past)])
     assert [row[2] for row in update.lanes[0].rows] == [second.id]
 
 

@@ -7,7 +7,7 @@ log's retention.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Final, final
 
 from promptkeel.blocks.difference import RevisionDiff, difference
 from promptkeel.errors import InvalidInputError, NodeErasedError, NodeNotFoundError
@@ -18,15 +18,19 @@ from promptkeel.store.arguments import check_limit, check_scope
 from promptkeel.store.authored import (
     CONTENT_LIMIT,
     AuthoredRevision,
-    block_label,
     check_block_name,
+    head_label,
     intact,
     revision_id,
+    revision_ids,
     revision_of,
 )
-from promptkeel.store.base import Heads
+from promptkeel.store.base import Engine, Heads
 from promptkeel.store.facade import StoreCore
 from promptkeel.store.operations import AppendBlock
+
+_FEW: Final = 50
+"""As many revisions are read one by one; more in one scan of the history."""
 
 RevisionName = AuthoredRevision | str | int
 """A revision, its id, or its number."""
@@ -101,7 +105,7 @@ class HistoryCore:
         Raises:
             CompactedError: the history no longer reaches back to these heads.
         """
-        label = block_label(check_block_name(name))
+        label = head_label(check_block_name(name))
         store = self._store()
         if as_of is None:
             nodes = yield from store.query_nodes(scope, label_prefix=label)
@@ -115,8 +119,11 @@ class HistoryCore:
         check_scope(scope)
         check_block_name(name)
         limit = check_limit(limit)
-        nodes = yield Call(self._store().engine.revisions, scope, name)
-        found = sorted(map(revision_of, nodes), key=lambda each: -each.number)
+        found: list[AuthoredRevision] | None = None
+        if limit is not None and limit <= _FEW:
+            found = yield Call(_newest, self._store().engine, scope, name, limit)
+        if found is None:
+            found = yield Call(_every, self._store().engine, scope, name)
         return tuple(found[:limit])
 
     def show(self, scope: TenantScope, name: str, revision: RevisionName) -> Steps[AuthoredRevision]:
@@ -128,7 +135,7 @@ class HistoryCore:
             StoreDamagedError: it is not what its author wrote.
         """
         check_scope(scope)
-        label = block_label(check_block_name(name))
+        check_block_name(name)
         asked = _id_of(scope, name, revision)
         shown = f"revision {revision}" if isinstance(revision, int) else f"revision {asked!r}"
         where = f"block {name} at scope {scope.path or '(deployment)'}"
@@ -138,7 +145,7 @@ class HistoryCore:
             raise NodeErasedError(f"{shown} of {where} was erased") from None
         except NodeNotFoundError:
             raise NodeNotFoundError(f"there is no {shown} of {where}") from None
-        if node.scope != scope or node.label != label:
+        if node.scope != scope or not node.id.startswith(revision_ids(scope, name)):
             raise NodeNotFoundError(f"there is no {shown} of {where}")
         return intact(revision_of(node))
 
@@ -177,6 +184,28 @@ class HistoryCore:
             max_bytes=max(CONTENT_LIMIT, len(old.content.encode())),
         )
         return (yield from self._append(appended))
+
+
+def _every(engine: Engine, scope: TenantScope, name: str) -> list[AuthoredRevision]:
+    return sorted(map(revision_of, engine.revisions(scope, name)), key=lambda each: -each.number)
+
+
+def _newest(engine: Engine, scope: TenantScope, name: str, limit: int) -> list[AuthoredRevision] | None:
+    """The newest revisions, one by one; None where there is no head to begin with."""
+    label = head_label(name)
+    heads = [node for node in engine.query_nodes(scope, label, None) if node.scope == scope]
+    if not heads:
+        return None
+    found = [revision_of(heads[0])]
+    number = found[0].number
+    while len(found) < limit and number > 1:
+        number -= 1
+        try:
+            node = engine.get(scope, revision_id(scope, name, number))
+        except NodeNotFoundError:
+            continue  # it was erased
+        found.append(revision_of(node))
+    return found[:limit]
 
 
 def _id_of(scope: TenantScope, name: str, revision: RevisionName) -> str:

@@ -33,8 +33,8 @@ from promptkeel.model import NOT_GIVEN, MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.authored import (
     AuthoredRevision,
-    block_label,
     check_block_name,
+    head_label,
     is_of_namespace,
     revision_id,
     revision_of,
@@ -143,7 +143,7 @@ class JsonLines:
         node = MemoryNode(
             id=revision_id(scope, block, number),
             scope=scope,
-            label=block_label(block),
+            label=head_label(block),
             properties={**texts, "number": number},
             source=require_text(said, "author", "a revision"),
             recorded_at=_recorded(said),

@@ -37,7 +37,7 @@ from promptkeel.resolver.states import (
 from promptkeel.resolver.values import Counters
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
-from promptkeel.store.authored import block_label
+from promptkeel.store.authored import head_label
 from promptkeel.store.base import CatchUp, Engine, Heads, LaneRequest, LaneUpdate
 
 
@@ -257,7 +257,7 @@ class LaneReader:
 
 
 def _prefix_of(spec: PromptBlockSpec) -> str:
-    return spec.source.label_prefix if isinstance(spec.source, MemoryLane) else block_label(spec.name)
+    return spec.source.label_prefix if isinstance(spec.source, MemoryLane) else head_label(spec.name)
 
 
 def _built(spec: PromptBlockSpec, kept: Kept | None, change: LaneUpdate, scope: TenantScope) -> Kept:

@@ -16,14 +16,16 @@ from promptkeel.scope import TenantScope
 from promptkeel.store.authored import (
     NO_REVISION,
     AuthoredRevision,
-    block_label,
+    block_of,
+    head_label,
     number_of,
+    past_label,
     revision_id,
     revision_node,
     revision_of,
 )
 from promptkeel.store.operations import AdoptRevision, AppendBlock, Outcome, Transaction
-from promptkeel.store.stamping import stamped, with_state
+from promptkeel.store.stamping import stamped
 
 
 def append(transaction: Transaction, operation: AppendBlock, now: int) -> Outcome:
@@ -33,7 +35,7 @@ def append(transaction: Transaction, operation: AppendBlock, now: int) -> Outcom
         RevisionConflictError: the head is not the expected one.
     """
     scope, block = operation.scope, operation.block
-    head = transaction.find_live(scope, block_label(block))
+    head = transaction.find_live(scope, head_label(block))
     _check_head(operation, head)
     if head is not None and _says(head, operation.content):
         return Outcome("unchanged", head)
@@ -85,7 +87,8 @@ def _is_used(transaction: Transaction, scope: TenantScope, node_id: str) -> bool
 
 def _become_head(transaction: Transaction, node: MemoryNode, head: MemoryNode | None, now: int) -> MemoryNode:
     if head is not None:
-        with_state(transaction, head, "superseded", now)
+        past = attrs.evolve(head, state="superseded", label=past_label(block_of(head.label)), updated_at=now)
+        transaction.update(past, head)
     node = stamped(node, now)
     transaction.insert(node)
     return node

@@ -42,6 +42,8 @@ MESSAGE_LIMIT: Final = 10_000
 """The bound of a message, in characters."""
 
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
+_HEAD: Final = "head"
+_PAST: Final = "past"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 REMEDY: Final = "restore a backup, or append a revision that says what is meant and erase this one"
 """What to do about a revision that is not what its author wrote."""
@@ -84,14 +86,29 @@ def is_of_namespace(node: MemoryNode) -> bool:
     return node.label.startswith(RESERVED) or node.id.startswith(RESERVED)
 
 
-def block_label(block: str) -> str:
-    """The label of every revision of a block, which is also the prefix of no other block's."""
+def block_prefix(block: str) -> str:
+    """What the labels and ids of a block's revisions begin with, and those of no other block."""
     return f"{RESERVED}{block}:"
+
+
+def head_label(block: str) -> str:
+    """The label of a block's head: the lane of one node, whatever the length of its history."""
+    return block_prefix(block) + _HEAD
+
+
+def past_label(block: str) -> str:
+    """The label of the revisions before the head, which lie apart from it."""
+    return block_prefix(block) + _PAST
+
+
+def block_of(label: str) -> str:
+    """The name of the block that a label of the namespace belongs to, as far as it has one."""
+    return label.removeprefix(RESERVED).partition(":")[0]
 
 
 def revision_ids(scope: TenantScope, block: str) -> str:
     """What the ids of a block's revisions at a scope begin with, and no other id under its root does."""
-    return f"{block_label(block)}{hashlib.sha256(scope.path.encode()).hexdigest()[:16]}:"
+    return f"{block_prefix(block)}{hashlib.sha256(scope.path.encode()).hexdigest()[:16]}:"
 
 
 def revision_id(scope: TenantScope, block: str, number: int) -> str:
@@ -240,7 +257,7 @@ def revision_node(
     node = MemoryNode(
         id=revision_id(scope, block, number),
         scope=scope,
-        label=block_label(block),
+        label=head_label(block),
         properties=properties,
         source=author,
         recorded_at=recorded,
@@ -251,7 +268,7 @@ def revision_node(
 
 def _digest_of(node: MemoryNode, said: Any) -> str:
     recorded = node.recorded if isinstance(node.recorded, int) else None
-    parts = [node.id, node.scope.path, node.label, node.source, recorded, node.trust]
+    parts = [node.id, node.scope.path, block_of(node.label), node.source, recorded, node.trust]
     names = ("number", "content_hash", "message", "parent", "restored")
     return hashlib.sha256(dump_json([*parts, *(said.get(name) for name in names)]).encode()).hexdigest()
 
@@ -262,8 +279,8 @@ def revision_of(node: MemoryNode) -> AuthoredRevision:
     Raises:
         StoreDamagedError: it cannot be read as one; raw SQL has changed it.
     """
-    block = node.label.removeprefix(RESERVED).removesuffix(":")
-    if node.label != block_label(block) or _NAME.fullmatch(block) is None:
+    block = block_of(node.label)
+    if node.label not in (head_label(block), past_label(block)) or _NAME.fullmatch(block) is None:
         raise _damaged(node, "has a label that no block has")
     said = node.own_properties
     number = number_of(node, block)

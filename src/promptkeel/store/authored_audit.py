@@ -14,7 +14,15 @@ from promptkeel.errors import PromptkeelError
 from promptkeel.model import MemoryNode, State
 from promptkeel.scope import TenantScope
 from promptkeel.store.audit import Finding, shown_scope
-from promptkeel.store.authored import REMEDY, AuthoredRevision, is_of_namespace, revision_id, revision_of
+from promptkeel.store.authored import (
+    REMEDY,
+    AuthoredRevision,
+    block_of,
+    head_label,
+    is_of_namespace,
+    revision_id,
+    revision_of,
+)
 
 
 def chain_findings(nodes: Iterable[MemoryNode], is_erased: Callable[[str, str], bool]) -> Iterator[Finding]:
@@ -24,8 +32,8 @@ def chain_findings(nodes: Iterable[MemoryNode], is_erased: Callable[[str, str], 
         nodes: at least every one of the reserved namespace, in every state.
         is_erased: whether a node of this root and id was erased.
     """
-    chosen = sorted(filter(is_of_namespace, nodes), key=lambda node: (node.scope.path, node.label, node.id))
-    for _, group in groupby(chosen, key=lambda node: (node.scope.path, node.label)):
+    chosen = sorted(filter(is_of_namespace, nodes), key=lambda node: (*_history_of(node), node.id))
+    for _, group in groupby(chosen, key=_history_of):
         members = list(group)
         revisions: list[AuthoredRevision] = []
         for node in members:
@@ -36,10 +44,15 @@ def chain_findings(nodes: Iterable[MemoryNode], is_erased: Callable[[str, str], 
         yield from _chain(sorted(revisions, key=lambda each: each.number), members, is_erased)
 
 
+def _history_of(node: MemoryNode) -> tuple[str, str]:
+    return node.scope.path, block_of(node.label)
+
+
 def _chain(
     revisions: Sequence[AuthoredRevision], nodes: Sequence[MemoryNode], is_erased: Callable[[str, str], bool]
 ) -> Iterator[Finding]:
     states: dict[str, State] = {node.id: node.state for node in nodes}
+    labels = {node.id: node.label for node in nodes}
     present = {each.number for each in revisions}
 
     def is_gone(revision: AuthoredRevision, number: int) -> bool:
@@ -55,6 +68,8 @@ def _chain(
         if each.parent != expected and not (each.parent is None and is_gone(each, before)):
             yield _finding(each.id, each.scope, "names another revision as its parent than the one before it")
         is_last = each is revisions[-1]
+        if (states[each.id] == "live") != (labels[each.id] == head_label(each.block)):
+            yield _finding(each.id, each.scope, f"is {states[each.id]} under the label {labels[each.id]!r}")
         if states[each.id] == "live" and not is_last:
             yield _finding(each.id, each.scope, "is a head although later revisions are there")
         elif states[each.id] == "retracted":

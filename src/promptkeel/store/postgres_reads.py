@@ -17,7 +17,7 @@ import attrs
 
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
-from promptkeel.store.authored import block_label, revision_ids
+from promptkeel.store.authored import revision_ids
 from promptkeel.store.base import (
     CatchUp,
     Change,
@@ -94,7 +94,7 @@ SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND label = %(label)
 AND left(label, <INDEXED>) = %(start)s ORDER BY id LIMIT 1""",
     # Their ids lie together in the primary key, whatever their states.
     "revisions": """
-SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND id >= %(low)s AND id < %(high)s AND label = %(label)s""",
+SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND id >= %(low)s AND id < %(high)s""",
     "nodes": """
 SELECT <NODE> FROM {S}.nodes WHERE <LEVELS> AND state = 'live' AND <LOW> ORDER BY <ORDER> LIMIT %(limit)s""",
     "bounded nodes": """
@@ -279,7 +279,7 @@ class Rows:
     def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
         """Every revision of an authored block at exactly this scope, in every state."""
         low, high = prefix_bounds(revision_ids(scope, block))
-        rows = self.fetch("revisions", root=scope.root, scope=scope.path, low=low, high=high, label=block_label(block))
+        rows = self.fetch("revisions", root=scope.root, scope=scope.path, low=low, high=high)
         return [node_of(row) for row in rows]
 
     def stored(self, scope: TenantScope) -> Stored:

@@ -22,7 +22,7 @@ from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.arguments import check_count
 from promptkeel.store.audit import Audit
-from promptkeel.store.authored import block_label
+from promptkeel.store.authored import block_prefix
 from promptkeel.store.base import (
     HEADS,
     HISTORY,
@@ -215,10 +215,10 @@ class RamEngine:
 
     def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
         """Every revision of an authored block at exactly this scope, in every state."""
-        label = block_label(block)
+        prefix = block_prefix(block)
         with self._used():
             shelf = self._state.shelves.get(scope.path)
-            return [] if shelf is None else [node for node in shelf.nodes.values() if node.label == label]
+            return [] if shelf is None else [node for node in shelf.nodes.values() if node.label.startswith(prefix)]
 
     def receipts(self, scope: TenantScope, *, below: bool = False) -> list[Receipt]:
         """The erasures at exactly this scope, or at it and below, oldest first."""

@@ -18,7 +18,7 @@ import apsw
 from promptkeel.errors import InvalidInputError, StoreDamagedError
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
-from promptkeel.store.authored import block_label
+from promptkeel.store.authored import head_label, past_label
 from promptkeel.store.base import (
     CatchUp,
     Change,
@@ -90,15 +90,17 @@ SELECT <LANE> FROM nodes WHERE root = ? AND id IN (SELECT value FROM json_each(?
 _FIND_SQL: Final = "SELECT <NODE> FROM nodes WHERE root = ? AND id = ?"
 _FIND_LIVE_SQL: Final = """
 SELECT <NODE> FROM nodes WHERE scope = ? AND label = ? AND state = 'live' ORDER BY id LIMIT 1"""
+_UNBOUNDED: Final = b""
+"""Sorts above every text: the upper bound where there is none."""
 QUERY_SQL: Final = """
-SELECT <NODE> FROM nodes WHERE scope IN (<LEVELS>) AND label >= ? AND (? IS NULL OR label < ?) AND state = 'live'
+SELECT <NODE> FROM nodes WHERE scope IN (<LEVELS>) AND label >= ? AND label < ? AND state = 'live'
 ORDER BY label, recorded_at, id, scope LIMIT ?"""
 _PAST_SQL: Final = """
 SELECT <NODE> FROM versions JOIN (
   SELECT id AS changed, min(seq) AS ended FROM changes NOT INDEXED WHERE seq > ? AND scope = ? GROUP BY id
 ) ON versions.id = changed AND versions.seq = ended WHERE versions.root = ?"""
 _VERSIONS_SQL: Final = "SELECT <NODE> FROM versions WHERE root = ? AND id = ? ORDER BY seq"
-_REVISIONS_SQL: Final = "SELECT <NODE> FROM nodes WHERE scope = ? AND label = ?"
+_REVISIONS_SQL: Final = "SELECT <NODE> FROM nodes WHERE scope = ? AND label IN (?, ?)"
 _STORED_SQL: Final = """
 SELECT <NODE> FROM nodes WHERE scope = ?1 OR (scope >= ?2 AND (?3 IS NULL OR scope < ?3)) ORDER BY scope, label, id"""
 _STORED_EDGES_SQL: Final = """
@@ -256,7 +258,7 @@ class Rows:
     def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
         """Every live node visible at the scope, in lane order."""
         low, high = prefix_bounds(label_prefix or "")
-        arguments = (*scope.chain, low, high, high, -1 if limit is None else limit)
+        arguments = (*scope.chain, low, _UNBOUNDED if high is None else high, -1 if limit is None else limit)
         return read_nodes(self.connection, QUERY_SQL, arguments, len(scope.chain))
 
     def testimonies(self, node: MemoryNode) -> tuple[Testimony, ...]:
@@ -299,7 +301,7 @@ class Rows:
 
     def revisions(self, scope: TenantScope, block: str) -> list[MemoryNode]:
         """Every revision of an authored block at exactly this scope, in every state."""
-        return read_nodes(self.connection, _REVISIONS_SQL, (scope.path, block_label(block)))
+        return read_nodes(self.connection, _REVISIONS_SQL, (scope.path, head_label(block), past_label(block)))
 
     def stored(self, scope: TenantScope) -> Stored:
         """Everything stored at a scope and below it, at one point in time."""
@@ -469,7 +471,8 @@ class Rows:
     def _level_as_of(self, head: Head, prefix: str, *, moved: bool) -> Iterator[MemoryNode]:
         """The lane's nodes at one level: what has not changed since from ``nodes``, the rest from ``versions``."""
         low, high = prefix_bounds(prefix)
-        present = read_nodes(self.connection, QUERY_SQL, (head.scope, low, high, high, -1), 1)
+        above = _UNBOUNDED if high is None else high
+        present = read_nodes(self.connection, QUERY_SQL, (head.scope, low, above, -1), 1)
         if not moved:
             yield from present
             return

@@ -15,7 +15,8 @@ from promptkeel.upkeep.checking import check
 from store.examples import ACME, ADA
 
 RULES = PromptBlockSpec(name="RULES", source=StoredSource())
-SECOND = revision_id(ACME, "RULES", 2)
+FIRST, SECOND = revision_id(ACME, "RULES", 1), revision_id(ACME, "RULES", 2)
+AT_HEAD = "label = '@block:RULES:head'"
 CONTENT = """SET properties = jsonb_set(properties::jsonb, '{content}', '"obey me"')::json"""
 
 
@@ -26,8 +27,9 @@ CONTENT = """SET properties = jsonb_set(properties::jsonb, '{content}', '"obey m
         (f"UPDATE nodes SET source = 'user:u1' WHERE id = '{SECOND}'", "is not what its author wrote", False),
         (f"UPDATE nodes SET trust = 'user' WHERE id = '{SECOND}'", "is not what its author wrote", False),
         (f"UPDATE nodes SET state = 'superseded' WHERE id = '{SECOND}'", "the block has none", False),
-        (f"UPDATE nodes SET state = 'live' WHERE id = '{revision_id(ACME, 'RULES', 1)}'", "is a head although", False),
-        (f"DELETE FROM nodes WHERE id = '{revision_id(ACME, 'RULES', 1)}'", "was never erased", True),
+        (f"UPDATE nodes SET state = 'live' WHERE id = '{FIRST}'", "is a head although", True),
+        (f"UPDATE nodes SET state = 'live', {AT_HEAD} WHERE id = '{FIRST}'", "is a head although", False),
+        (f"DELETE FROM nodes WHERE id = '{FIRST}'", "was never erased", True),
     ],
 )
 def test_a_stock_clients_change_of_a_revision_is_found(
