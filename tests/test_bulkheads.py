@@ -6,6 +6,7 @@ import contextvars
 import subprocess
 import sys
 import threading
+import time
 
 import anyio
 import pytest
@@ -88,6 +89,38 @@ def test_calls_under_one_key_that_wait_for_a_thread_share_one_and_never_one_that
     release.set()
     assert all(finished(bulkhead, job) for job in [running, *waiting])
     assert runs == [1]
+
+
+def test_calls_that_wait_run_side_by_side():
+    bulkhead, meeting = Bulkhead("x", at_once=4), threading.Barrier(4)
+    jobs = [bulkhead.begin(number, LONG, meeting.wait, LONG) for number in range(4)]
+    assert all(finished(bulkhead, job) for job in jobs)
+    assert sorted(job.result() for job in jobs) == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="this system has no clock for each thread")
+def test_a_call_that_computes_is_told_from_one_that_waits():
+    bulkhead, release = Bulkhead("x", at_once=4), threading.Event()
+
+    def compute():
+        while not release.is_set():
+            pass
+
+    job = bulkhead.begin("computes", LONG, compute)
+    threading.Event().wait(0.2)
+    assert job.waits is False
+    release.set()
+    assert finished(bulkhead, job)
+    other = Bulkhead("y")
+    release.clear()
+    waiting = other.begin("waits", LONG, release.wait, LONG)
+    for _ in range(2000):
+        if waiting.waits:
+            break
+        threading.Event().wait(0.005)
+    assert waiting.waits
+    release.set()
+    assert finished(other, waiting)
 
 
 def test_what_waits_for_a_thread_and_is_wanted_by_nobody_never_runs():

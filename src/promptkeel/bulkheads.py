@@ -1,9 +1,9 @@
 """Calls that may take for ever: each kind behind a bulkhead of its own, in helper threads that can be left behind.
 
 A thread cannot be stopped. What can be done is to stop waiting for it, drop what it answers later, and see that calls
-which are left behind do not pile up: each bulkhead runs a few calls at once, lets the others queue, and refuses new
-ones while too many are left behind. Helper threads are apart from the worker threads that stores read in, and end with
-the process.
+which are left behind do not pile up: each bulkhead runs a few calls at once, one where they compute, lets the others
+queue, and refuses new ones while too many are left behind. Helper threads are apart from the worker threads that stores
+read in, and end with the process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from promptkeel.errors import SourceOverloadedError
 from promptkeel.forks import after_fork
 from promptkeel.steps import Pause, Signal, Steps
 
-AT_ONCE: Final = 2
-"""How many calls of one kind run at once. Each that computes may hold up the event loop for the interpreter's switch
-interval, 5 ms."""
-LEFT_BEHIND: Final = 4
+AT_ONCE: Final = 8
+"""How many calls of one kind run at once, as long as they wait for something; calls that compute run one at a time,
+since each that does may hold up the event loop for the interpreter's switch interval, 5 ms."""
+LEFT_BEHIND: Final = 8
 """How many calls of one kind may be left behind and still run."""
+_TELLS: Final = 0.02
+"""Seconds after which it can be told whether a call computes or waits."""
+_COMPUTES: Final = 0.1
+"""The share of its time that a call which computes has the processor, on a busy machine too."""
+_LOOK_AGAIN: Final = 0.004
+"""Seconds after which a call that waits for a thread looks whether those before it wait too; doubled each time."""
 _IDLE: Final = 10.0
 
 Work = Callable[[], Callable[[], object]]
@@ -103,6 +109,7 @@ class Job:
     __slots__ = (
         "answer",
         "arguments",
+        "clock",
         "context",
         "deadline",
         "error",
@@ -110,6 +117,7 @@ class Job:
         "key",
         "seconds",
         "signal",
+        "started",
         "waiting",
     )
 
@@ -122,8 +130,28 @@ class Job:
         self.signal = Signal()
         self.deadline = 0.0
         self.waiting = 1
+        self.started = 0.0
+        self.clock: Callable[[], float] | None = None
         self.answer: Any = None
         self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Make the call, in the present thread."""
+        self.started = time.monotonic()
+        self.clock = _thread_clock()
+        try:
+            self.answer = self.context.run(self.function, *self.arguments)
+        except BaseException as error:  # noqa: BLE001 - raised where the call is waited for
+            self.error = error
+
+    @property
+    def waits(self) -> bool | None:
+        """Whether the call waits for something rather than computes; None where it is too early to tell."""
+        clock = self.clock
+        if clock is None:
+            return None
+        taken = time.monotonic() - self.started
+        return None if taken < _TELLS else clock() < taken * _COMPUTES
 
     def result(self) -> Any:
         """What the call answered; raises what it raised."""
@@ -132,13 +160,29 @@ class Job:
         return self.answer
 
 
+def _thread_clock() -> Callable[[], float]:
+    """Answers the processor time that the present thread will have had since now, asked from any thread."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return lambda: 0.0
+    clock = time.pthread_getcpuclockid(threading.get_ident())
+    began = time.clock_gettime(clock)
+
+    def had() -> float:
+        try:
+            return time.clock_gettime(clock) - began
+        except OSError:
+            return 0.0  # the thread has ended
+
+    return had
+
+
 @final
 class Bulkhead:
     """Runs calls of one kind, apart from all others.
 
     Args:
         name: of what, for errors.
-        at_once: how many run at once; more wait their turn.
+        at_once: how many run at once where they wait for something; one where they compute. More wait their turn.
         left_behind: how many may be left behind and still run; while as many do, new calls are refused. At least as
             many as run at once.
         tell: called with +1 or -1 whenever one is left behind, or ends after all.
@@ -164,6 +208,7 @@ class Bulkhead:
         self._queue: dict[Hashable, Job] = {}
         self._running: set[Job] = set()
         self._left_behind: set[Job] = set()
+        self._waited = False
 
     @property
     def left_behind(self) -> int:
@@ -196,12 +241,23 @@ class Bulkhead:
     def finish(self, job: Job, seconds: float) -> Steps[bool]:
         """Wait for a call for some seconds; answers whether it has answered, and leaves it behind where not."""
         expired = False
+        until, look_again = time.monotonic() + seconds, _LOOK_AGAIN
         try:
-            done: bool = yield Pause(seconds, job.signal)
+            while self._queue and time.monotonic() + look_again < until:
+                if (yield Pause(look_again, job.signal)):
+                    return True
+                look_again *= 2
+                self._look_again()
+            done: bool = yield Pause(max(0.0, until - time.monotonic()), job.signal)
             expired = not done
             return done
         finally:
             self.leave(job, expired=expired)
+
+    def _look_again(self) -> None:
+        with self._lock:
+            starting = self._next()
+        self._start(starting)
 
     def leave(self, job: Job, *, expired: bool = False) -> None:
         """Nobody waits here any more; where ``expired``, the call had its time."""
@@ -230,17 +286,23 @@ class Bulkhead:
     def _next(self) -> list[Job]:
         self._leave_expired()
         starting = []
-        # Whatever runs may be left behind too.
-        while (
-            self._queue
-            and len(self._running) < self._at_once
-            and len(self._running) + len(self._left_behind) < self._most_left_behind
-        ):
+        while self._queue and self._has_room():
             job = self._queue.pop(next(iter(self._queue)))
             job.deadline = time.monotonic() + job.seconds
             self._running.add(job)
             starting.append(job)
         return starting
+
+    def _has_room(self) -> bool:
+        running = len(self._running)
+        # Whatever runs may be left behind too.
+        if running >= self._at_once or running + len(self._left_behind) >= self._most_left_behind:
+            return False
+        for job in self._running:
+            waits = job.waits
+            if not (self._waited if waits is None else waits):
+                return False
+        return True
 
     def _start(self, starting: list[Job]) -> None:
         for job in starting:
@@ -251,10 +313,10 @@ class Bulkhead:
                 self._land(job)
 
     def _run(self, job: Job) -> Callable[[], object]:
-        try:
-            job.answer = job.context.run(job.function, *job.arguments)
-        except BaseException as error:  # noqa: BLE001 - raised where the call is waited for
-            job.error = error
+        job.run()
+        waits = job.waits
+        if waits is not None:
+            self._waited = waits  # what a call has done lately, the next will do
         return lambda: self._land(job)
 
     def _land(self, job: Job) -> None:
