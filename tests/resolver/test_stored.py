@@ -233,6 +233,12 @@ def test_tiers_and_sharing_follow_the_source():
     assert pk.PromptBlockSpec(name="NOTES", source=StoredSource(learned=True)).tier == "profile"
 
 
+def test_boundaries_are_never_merely_unwritten():
+    with pytest.raises(InvalidDeclarationError, match="always there"):
+        pk.PromptBlockSpec(name="BOUNDARIES", source=StoredSource("deployment", required=False))
+    assert pk.PromptBlockSpec(name="BOUNDARIES", source=StoredSource("deployment")).tier == "platform"
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [

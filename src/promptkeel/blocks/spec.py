@@ -15,6 +15,7 @@ import attrs
 from promptkeel.blocks.failures import FailureAction, FailurePolicy, check_seconds, failure_policy
 from promptkeel.blocks.source import SHARINGS, BlockSource, Sharing, StoreBacked, takes_a_scope
 from promptkeel.blocks.static import StaticSource
+from promptkeel.blocks.stored import StoredSource
 from promptkeel.blocks.taxonomy import (
     CANONICAL,
     CHANNELS,
@@ -171,6 +172,8 @@ class PromptBlockSpec:
             found = getattr(self, field)
             if (found.action if isinstance(found, FailurePolicy) else found) != value:
                 raise _wrong(field, f"is always {value!r} for this block, since {why}; leave it out")
+        if "on_failure" in canonical.fixed and isinstance(self.source, StoredSource) and not self.source.required:
+            raise _wrong("source", "must be required for this block: it is always there; leave required=False out")
 
     def _check_fields(self) -> None:
         if self.is_learned != (self.tier in LEARNED_TIERS):
