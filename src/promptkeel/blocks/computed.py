@@ -25,9 +25,10 @@ class ComputedSource:
 
     Attributes:
         function: called with the scope on every resolve; answers ``(content, revision)``. An ``async`` one is awaited
-            on the event loop; any other is called in a helper thread, and calls for one scope that wait for a thread
-            share one call. A block that is shared more widely than its scope has it called with the tenant's scope,
-            or the deployment's.
+            on the event loop and must not block there; any other is called in a helper thread. There, up to 8 calls
+            run at once as long as they wait for something, one where they compute, and calls for one scope that wait
+            for a thread share one. A block that is shared more widely than its scope has it called with the tenant's
+            scope, or the deployment's.
     """
 
     kind: ClassVar[str] = "computed"
