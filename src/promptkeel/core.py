@@ -10,7 +10,7 @@ from typing import Any, final
 
 import attrs
 
-from promptkeel.blocks import MemoryLane, PromptBlockSpec, in_prompt_order
+from promptkeel.blocks import MemoryLane, PromptBlockSpec, StoredSource, in_prompt_order
 from promptkeel.blocks.history import HistoryCore
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError, StoreError
 from promptkeel.exchange.exporting import Export, export_request_steps
@@ -22,6 +22,7 @@ from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
 from promptkeel.store.arguments import check_flag, check_size
+from promptkeel.store.authored import head_label
 from promptkeel.store.base import Engine, History, Neighbour, Receipt, Replicated
 from promptkeel.store.facade import Store, StoreCore
 from promptkeel.store.opening import open_engine
@@ -456,8 +457,8 @@ class KeelCore:
                     seen.add(neighbour.node.id)
                     lineage.append(neighbour)
                     waiting.append(neighbour.node.id)
-        shown = tuple(spec.name for spec in self.showing(node)) if node.state == "live" else ()
-        return Why(node, shown, history, tuple(lineage))
+        shown = [*self.showing(node), *self._stored_as(scope, node)] if node.state == "live" else []
+        return Why(node, tuple(spec.name for spec in shown), history, tuple(lineage))
 
     # -- what the declared blocks say
 
@@ -487,6 +488,15 @@ class KeelCore:
         if text is None or block is None:
             raise InvalidInputError("give a text and the block that shows it, or a label", field="text")
         return label_for(self._lane_spec(block), text)
+
+    def _stored_as(self, scope: TenantScope, node: MemoryNode) -> list[PromptBlockSpec]:
+        """The stored block whose head, at the level of a scope that asks, a node is."""
+        return [
+            spec
+            for spec in self.specs
+            if isinstance(spec.source, StoredSource)
+            and (node.scope, node.label) == (spec.source.place(scope), head_label(spec.name))
+        ]
 
     def showing(self, node: MemoryNode) -> list[PromptBlockSpec]:
         """The memory blocks that show a node while it is live."""

@@ -233,6 +233,15 @@ def test_tiers_and_sharing_follow_the_source():
     assert pk.PromptBlockSpec(name="NOTES", source=StoredSource(learned=True)).tier == "profile"
 
 
+def test_why_names_the_block_that_a_revision_is_the_head_of(keel):
+    old = keel.blocks.head(ORG, "RULES")
+    assert keel.why(ADA, old.id).blocks == ("RULES",)
+    new = keel.blocks.append(ORG, "RULES", "be brief", author="user:boss")
+    assert (keel.why(ADA, old.id).blocks, keel.why(ADA, new.id).blocks) == ((), ("RULES",))
+    own = keel.blocks.append(ADA, "RULES", "not looked at", author="user:boss")
+    assert keel.why(ADA, own.id).blocks == ()
+
+
 def test_boundaries_are_never_merely_unwritten():
     with pytest.raises(InvalidDeclarationError, match="always there"):
         pk.PromptBlockSpec(name="BOUNDARIES", source=StoredSource("deployment", required=False))

@@ -16,7 +16,7 @@ from promptkeel.errors import (
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import DEPLOYMENT, TenantScope
 from promptkeel.steps import drive_blocking
-from promptkeel.store.authored import NO_REVISION, head_label, revision_id, revision_of
+from promptkeel.store.authored import NO_REVISION, block_prefix, head_label, revision_id, revision_of
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.facade import StoreCore
 from promptkeel.store.opening import open_engine
@@ -220,6 +220,16 @@ def test_erasing_a_scope_erases_its_blocks_with_receipts(engine):
     assert (numbers(engine), numbers(engine, ADA)) == ([], [1, 2])
     assert append(engine, "be kind again")[0].number == 3
     assert check_engine(engine).is_healthy
+
+
+def test_a_block_is_erased_by_its_prefix_whole_whatever_the_log_remembers(engine):
+    for content in ("be kind", "be brief", "be swift"):
+        append(engine, content)
+        append(engine, content, block="RULES2")
+    list(compact(engine, Retention(changes=1)))
+    receipt = drive_blocking(erase_steps(StoreCore(engine), EraseAll(ACME, label_prefix=block_prefix("RULES"))))
+    assert len(receipt.receipts) == 3
+    assert (numbers(engine), numbers(engine, block="RULES2")) == ([], [1, 2, 3])
 
 
 def test_a_copy_has_the_same_history(engine, tmp_path, clock):
