@@ -155,8 +155,11 @@ class Job:
 
     def result(self) -> Any:
         """What the call answered; raises what it raised."""
-        if self.error is not None:
+        if isinstance(self.error, Exception):
             raise self.error
+        if self.error is not None:
+            # Meant for the thread that it was raised in: it must not cancel or end whoever waits.
+            raise RuntimeError(f"it raised {type(self.error).__name__}") from self.error
         return self.answer
 
 

@@ -179,7 +179,7 @@ async def _perform(step: Step) -> Any:
         return await answer if inspect.isawaitable(answer) else answer
     if isinstance(step, Within):
         with anyio.move_on_after(step.seconds):
-            return await _perform(step.step)
+            return await _obtain(step.step)
         raise Expired
     if isinstance(step, Wait):
         event = anyio.Event()
@@ -198,6 +198,17 @@ async def _perform(step: Step) -> Any:
     if isinstance(step, Checkpoint):
         return await anyio.lowlevel.checkpoint()
     raise TypeError(f"no driver for {step!r}")
+
+
+async def _obtain(step: Obtain) -> Any:
+    """Obtain something; where what it awaits was cancelled by somebody else, that is an error and no cancellation."""
+    try:
+        return await _perform(step)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("what it awaited was cancelled") from error
 
 
 def _from_any_thread(callback: Callable[[], object]) -> Callable[[], None]:

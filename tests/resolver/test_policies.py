@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import threading
 
@@ -414,3 +415,53 @@ def test_what_comes_too_late_is_dropped_and_too_many_left_behind_fail_at_once():
         threading.Event().wait(0.01)
     assert resolver.resolve(ADA).freshness.strict
     assert (counters.abandoned, counters.still_running) == (8, 0)
+
+
+@pytest.mark.parametrize("beside", [0, 1, 2])
+def test_a_source_that_awaits_what_somebody_else_cancelled_is_an_error_and_cancels_nobody(beside):
+    async def awaits_a_cancelled_task(_):
+        task = asyncio.ensure_future(asyncio.sleep(20))
+        task.cancel()
+        await task
+
+    async def healthy(_):
+        await asyncio.sleep(0)
+        return "text", "r"
+
+    specs = [pk.PromptBlockSpec(name="NOTES", source=pk.ComputedSource(awaits_a_cancelled_task))]
+    specs += [pk.PromptBlockSpec(name=f"B{n}", source=pk.ComputedSource(healthy)) for n in range(beside)]
+
+    async def main():
+        with pytest.raises(pk.BlockContractError, match=r"block NOTES at .*what it awaited was cancelled"):
+            await pk.PromptBlockResolver(specs).resolve(ADA)
+        assert not asyncio.current_task().cancelling()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_what_a_source_raises_for_its_own_thread_ends_nobody_elses(error):
+    def function(_):
+        raise error
+
+    specs = [pk.PromptBlockSpec(name="NOTES", source=pk.ComputedSource(function))]
+    with pytest.raises(pk.BlockContractError, match=f"it raised {error.__name__}"):
+        blocking.PromptBlockResolver(specs).resolve(ADA)
+    with pytest.raises(pk.BlockContractError, match=f"it raised {error.__name__}"):
+        asyncio.run(pk.PromptBlockResolver(specs).resolve(ADA))
+
+
+def test_a_cancelled_resolve_is_cancelled():
+    async def never(_):
+        await anyio.sleep_forever()
+
+    async def main():
+        for function in (never, lambda _: threading.Event().wait(0.2)):
+            specs = [pk.PromptBlockSpec(name="NOTES", source=pk.ComputedSource(function), on_failure="omit")]
+            task = asyncio.ensure_future(pk.PromptBlockResolver(specs).resolve(ADA))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())

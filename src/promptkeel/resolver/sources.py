@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import Any, cast, final
 
 from promptkeel.blocks.computed import ComputedSource, check_computed, check_loaded
 from promptkeel.blocks.files import FileReader, FileSource
@@ -136,7 +136,7 @@ class SourceReader:
         finally:
             for question in begun.values():
                 question.drop()
-        return tuple(reading for reading in readings if reading is not None), done if rest is None else other
+        return tuple(cast("list[Reading]", readings)), done if rest is None else other
 
     def _begin(self, scope: TenantScope, readings: list[Reading | None], begun: dict[int, Question]) -> None:
         """Begin every read that is still to be made."""
