@@ -16,7 +16,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any, Concatenate, ForwardRef, ParamSpec, Protocol, TypeVar, cast, final
+from typing import Any, Concatenate, Final, ForwardRef, ParamSpec, Protocol, TypeVar, cast, final
 
 import anyio
 import anyio.lowlevel
@@ -247,7 +247,8 @@ async def _perform_together(branches: Sequence[Steps[Any]]) -> list[Any]:
     return answers
 
 
-_THREADS = object()
+THREADS: Final = object()
+"""What ``Where`` answers outside of any event loop."""
 
 
 def drive_blocking(steps: Steps[T]) -> T:
@@ -293,7 +294,7 @@ def _perform_blocking(step: Step) -> Any:
     if isinstance(step, Together):
         return [drive_blocking(branch) for branch in step.branches]
     if isinstance(step, Where | Checkpoint):
-        return _THREADS
+        return THREADS
     raise TypeError(f"no driver for {step!r}")
 
 

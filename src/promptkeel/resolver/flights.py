@@ -12,15 +12,16 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar, cast, final
 
 from promptkeel.forks import after_fork
-from promptkeel.steps import Signal, Steps, Wait, Where
+from promptkeel.steps import THREADS, Signal, Steps, Wait, Where
 
 T = TypeVar("T")
 
 
 class _Flight(Generic[T]):
-    __slots__ = ("error", "landed", "result", "signal")
+    __slots__ = ("error", "landed", "leader", "result", "signal")
 
     def __init__(self) -> None:
+        self.leader = threading.get_ident()
         self.signal = Signal()
         self.landed = False
         self.error: Exception | None = None
@@ -53,6 +54,9 @@ class Flights(Generic[T]):
                     flight = self._open[key] = _Flight()
             if leads:
                 return (yield from self._lead(key, flight, work))
+            if where is THREADS and flight.leader == threading.get_ident():
+                # An observer of the flight asks again: it would wait for itself.
+                return (yield from work())
             yield Wait(flight.signal)
             if flight.error is not None:
                 raise flight.error
