@@ -21,7 +21,7 @@ from promptkeel import blocking
 from promptkeel.blocks.stored import StoredSource
 from promptkeel.store.opening import open_engine
 from promptkeel.store.operations import Put
-from promptkeel.store.sqlite_glance import glance_statement
+from promptkeel.store.sqlite_glance import glance_statements
 
 ADA = pk.TenantScope.parse("org:acme/user:ada")
 BOB = pk.TenantScope.parse("org:acme/user:bob")
@@ -36,7 +36,7 @@ EIGHT_BLOCKS = [
 ]
 PROBE = "PRAGMA data_version"
 SCHEMA = "PRAGMA schema_version"
-GLANCE = " ".join(glance_statement(len(ADA.chain)).split())
+HEADS, GLANCE = (" ".join(text.split()) for text in glance_statements(len(ADA.chain)))
 
 
 @attrs.define
@@ -256,7 +256,7 @@ def test_a_commit_in_another_scope_costs_the_probe_the_schemas_number_and_one_st
             traced.clear()
             del threads[:]
             assert await keel.prompt(ADA) is first
-            assert traced.statements == [PROBE, SCHEMA, GLANCE]
+            assert traced.statements == [PROBE, SCHEMA, HEADS]
             assert threads == []
             assert difference(counted(keel), before) == {"probes": 1, "head_reads": 1}
             traced.clear()
@@ -309,10 +309,10 @@ def test_a_change_in_one_lane_reads_the_changed_row_alone_however_large_the_lane
     assert changed == ["USER_PROFILE"]
     assert small.counters == {"probes": 1, "head_reads": 1, "deltas": 1, "renders": 1}
     assert small == large
-    assert small.statements[:3] == [PROBE, SCHEMA, GLANCE]
+    assert small.statements[:4] == [PROBE, SCHEMA, HEADS, GLANCE]
     reads_of_nodes = [statement for statement in small.statements if "FROM nodes" in statement]
     assert len(reads_of_nodes) == 1
-    assert len(small.statements) <= 13
+    assert len(small.statements) <= 14
 
 
 def test_the_rows_read_after_changes_are_the_changed_ones(url, traced, threads):
@@ -332,7 +332,7 @@ def test_a_commit_in_a_lane_that_no_block_shows_reads_no_node_and_renders_nothin
     fill(url, 200)
     work, changed = work_after(url, traced, threads, in_another_lane)
     assert changed == []
-    assert work.statements == [PROBE, SCHEMA, GLANCE]
+    assert work.statements == [PROBE, SCHEMA, HEADS, GLANCE]
     assert work.counters == {"probes": 1, "head_reads": 1}
 
 

@@ -108,19 +108,22 @@ class LaneReader:
         state = after_probe(before, token, self._prefixes)
         if isinstance(state, Fresh):
             return state.kept
-        # Whoever saw the same token needs the same read: nothing was committed between their probe and this one.
-        work = self._read_moved(scope, before, state, ticket, token)
-        return (yield from self._flights.join((scope.path, "probed", token), lambda: work))
-
-    def _read_moved(
-        self, scope: TenantScope, before: KeptLanes | None, state: Moved | Missing, ticket: int, token: object
-    ) -> Steps[KeptLanes]:
         self._counters.head_reads += 1
+        update = None
         if isinstance(state, Moved):
             # One short read tells both whether heads have moved and, mostly, that no lane was touched.
             update = self._engine.tail(scope, requests_since(state.kept, self._prefixes))
-            if update is not None:
-                return (yield from self._settle(scope, state.kept, update, ticket, token))
+            if update is not None and is_untouched(update):
+                return KeptLanes(ticket, token, update.heads, state.kept.lanes, state.kept.rendered)
+        # Whoever saw the same token needs the same read: nothing was committed between their probe and this one.
+        work = self._read_moved(scope, before, update, ticket, token)
+        return (yield from self._flights.join((scope.path, "probed", token), lambda: work))
+
+    def _read_moved(
+        self, scope: TenantScope, before: KeptLanes | None, update: CatchUp | None, ticket: int, token: object
+    ) -> Steps[KeptLanes]:
+        if before is not None and update is not None:
+            return (yield from self._settle(scope, before, update, ticket, token))
         return (yield from self._read_at(self._engine.heads(scope), scope, before, ticket, token))
 
     def _read_remote(self, scope: TenantScope, present: Callable[[], KeptLanes | None]) -> Steps[KeptLanes]:
@@ -173,8 +176,6 @@ class LaneReader:
     def _settle(
         self, scope: TenantScope, kept: KeptLanes, update: CatchUp, ticket: int, token: object
     ) -> Steps[KeptLanes]:
-        if is_untouched(update):
-            return KeptLanes(ticket, token, update.heads, kept.lanes, kept.rendered)
         self._counters.deltas += 1
         work = self._follow(scope, kept, update, ticket, token)
         return (yield from self._flights.join((scope.path, update.heads), lambda: work))

@@ -1,8 +1,9 @@
-"""One statement that says whether a commit touched any of a scope's lanes.
+"""One or two statements that say whether a commit touched any of a scope's lanes.
 
-Most commits touch none of the lanes that a prompt shows. What tells it, heads, floors, nonces and the end of the log,
-is read in a single SELECT, which is one point in time without a transaction. Where a lane was touched, or the end of
-the log is too long for a short read, the answer is None and the caller reads in full.
+Most commits are to other scopes: the heads alone tell that. Of the rest most touch none of the lanes that a prompt
+shows. What tells it, heads, floors, nonces and the end of the log, is read in a single SELECT, which is one point in
+time without a transaction. Where a lane was touched, or the end of the log is too long for a short read, the answer is
+None and the caller reads in full.
 
 Heads are read at one point in time and the log is numbered in the order of commits: whatever changed since then, at any
 level, has a greater number than the newest of those heads.
@@ -23,7 +24,8 @@ from promptkeel.store.history import check_chain, tells_difference
 _HEAD, _ENDS, _KNOWN, _ENTRY = range(4)
 _UNTOUCHED: Final = LaneUpdate([])
 
-# Where no head has moved, the log is not looked at: it may have grown long since this scope last changed.
+HEADS_SQL: Final = "SELECT scope, seq, nonce FROM heads WHERE scope IN (<LEVELS>)"
+# Heads may move between the two statements, so that the second reads them again.
 GLANCE_SQL: Final = """
 SELECT 0, scope, seq, nonce, NULL, NULL FROM heads WHERE scope IN (<LEVELS>)
 UNION ALL
@@ -33,14 +35,14 @@ SELECT 2, scope, seq, nonce, NULL, NULL FROM changes NOT INDEXED WHERE seq IN (<
 UNION ALL
 SELECT 3, scope, seq, NULL, label_before, label_after FROM changes NOT INDEXED
 WHERE seq > ? AND seq <= ? AND scope IN (<LEVELS>)
-AND EXISTS (SELECT 1 FROM heads WHERE scope IN (<LEVELS>) AND seq > ?)
 """
 
 
 @functools.cache
-def glance_statement(levels: int) -> str:
-    """The statement for a chain of so many levels."""
-    return GLANCE_SQL.replace("<LEVELS>", ", ".join("?" * levels))
+def glance_statements(levels: int) -> tuple[str, str]:
+    """The two statements for a chain of so many levels."""
+    placeholders = ", ".join("?" * levels)
+    return HEADS_SQL.replace("<LEVELS>", placeholders), GLANCE_SQL.replace("<LEVELS>", placeholders)
 
 
 def glance(
@@ -64,10 +66,13 @@ def glance(
         return None
     check_chain(scope, since)
     chain, newest = scope.chain, since.seq
+    heads_statement, statement = glance_statements(len(chain))
+    if since.schema == schema and _is_unmoved(connection.execute(heads_statement, chain).fetchall(), since):
+        return CatchUp(since, (_UNTOUCHED,) * len(requests))
     known = tuple(head.seq for head in since.levels)
-    arguments = (*chain, *known, newest, newest + longest, *chain, *chain, newest)
+    arguments = (*chain, *known, newest, newest + longest, *chain)
     try:
-        rows: list[Any] = connection.execute(glance_statement(len(chain)), arguments).fetchall()
+        rows: list[Any] = connection.execute(statement, arguments).fetchall()
     except UnicodeDecodeError:
         return None
     read: tuple[list[Any], ...] = ([], [], [], [])
@@ -88,3 +93,13 @@ def glance(
             if (row[4] or "").startswith(prefixes) or (row[5] or "").startswith(prefixes):
                 return None
     return CatchUp(present, (_UNTOUCHED,) * len(requests))
+
+
+def _is_unmoved(rows: list[Any], since: Heads) -> bool:
+    """Whether these rows of heads are what was read before."""
+    present = {row[0]: row for row in rows}
+    for head in since.levels:
+        row = present.get(head.scope, (head.scope, 0, 0))
+        if row[1] != head.seq or row[2] != head.nonce:
+            return False
+    return True

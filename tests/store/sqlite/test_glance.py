@@ -14,7 +14,7 @@ from promptkeel.lane import Lane
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import LaneRequest
 from promptkeel.store.sqlite import SqliteEngine
-from promptkeel.store.sqlite_glance import glance, glance_statement
+from promptkeel.store.sqlite_glance import glance, glance_statements
 
 ADA = TenantScope.parse("org:acme/user:ada")
 SCOPES = ("", "org:acme", "org:acme/user:ada", "org:acme/user:bob")
@@ -82,8 +82,8 @@ def test_a_glance_looks_only_at_the_end_of_the_log(tmp_path):
     engine = SqliteEngine(f"sqlite:///{tmp_path / 'memory.db'}", clock=system_clock)
     connection = apsw.Connection(str(tmp_path / "memory.db"))
     chain = ADA.chain
-    arguments = (*chain, 0, 0, 0, 0, 2000, *chain, *chain, 0)
-    plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + glance_statement(3), arguments)]
+    arguments = (*chain, 0, 0, 0, 0, 2000, *chain)
+    plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + glance_statements(3)[1], arguments)]
     on_the_log = [line for line in plan if "changes" in line]
     assert on_the_log == [
         "SEARCH changes",
