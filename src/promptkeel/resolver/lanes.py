@@ -24,7 +24,6 @@ from promptkeel.resolver.states import (
     Fresh,
     Kept,
     KeptLanes,
-    Missing,
     Moved,
     after_heads,
     after_probe,
