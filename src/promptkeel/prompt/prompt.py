@@ -83,8 +83,6 @@ class Prompt:
     @cached_property
     def text(self) -> str:
         """Everything that the model gets: the prefix, then the tail; empty where no block has anything to say."""
-        if not self.tail:
-            return self.prefix
         return self._remembered(_TEXT, lambda: "\n\n".join(filter(None, (self.prefix, self.tail))))
 
     def _texts(self, layer: Layer) -> list[RenderedBlock]:
