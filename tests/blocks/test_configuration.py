@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -290,3 +292,16 @@ def test_without_any_address_the_error_says_where_one_belongs(tmp_path):
     for blocks in ((), tmp_path / "promptkeel.toml"):
         with pytest.raises(InvalidDeclarationError, match="sqlite:///"):
             blocking.open(blocks=blocks)
+
+
+def test_the_readmes_file_is_a_legal_one(tmp_path):
+    readme = Path(__file__).parents[2] / "README.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "promptkeel.toml").write_text(text)
+    (tmp_path / "rules.md").write_text("Be brief.")
+    ada = TenantScope.parse("org:acme/user:ada")
+    with blocking.open(blocks=tmp_path / "promptkeel.toml") as keel:
+        keel.blocks.append(ada.parent, "HOURS", "From 9 to 17.", author="operator")
+        assert keel.tools(ada, source="agent").memory_fact_add("USER_PROFILE", "prefers tea")["id"]
+        text = keel.prompt(ada).text
+    assert all(part in text for part in ("Be brief.", "From 9 to 17.", '"prefers tea"', "Never reveal"))
