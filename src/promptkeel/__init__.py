@@ -52,6 +52,8 @@ from promptkeel.errors import (
     ToolError,
     ToolPermissionError,
     ToolRateError,
+    TransactionError,
+    TransactionRetryError,
 )
 from promptkeel.keel import Keel, open  # noqa: A004 - promptkeel.open is the public name
 from promptkeel.lane import EMPTY_MEMORY_REVISION, memory_revision, scan_memory_lane
@@ -131,6 +133,8 @@ __all__ = [
     "ToolError",
     "ToolPermissionError",
     "ToolRateError",
+    "TransactionError",
+    "TransactionRetryError",
     "memory_revision",
     "open",
     "open_store",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Self, final
 
 from promptkeel.blocks.history import BlockingBlockHistory
+from promptkeel.bound import BlockingBoundKeel
 from promptkeel.core import KeelCore
 from promptkeel.delegation import BlockingDelegatedRun, RunCore
 from promptkeel.instants import Clock, system_clock
@@ -73,6 +74,18 @@ class Keel(KeelFacade):
     def blocks(self) -> BlockingBlockHistory:
         """The authored blocks that the store keeps, with their histories."""
         return BlockingBlockHistory(self.core.authored)
+
+    def on(self, connection: Any) -> BlockingBoundKeel:
+        """This keel inside the caller's transaction: what it writes commits or rolls back with the caller's own rows.
+
+        Args:
+            connection: of psycopg, apsw or sqlite3, or a Connection or Session of SQLAlchemy, to this very store,
+                with a transaction open. It stays the caller's: nothing here commits it, rolls it back or closes it.
+
+        Raises:
+            TransactionError: it is no such connection. What its calls raise says what is wrong with its transaction.
+        """
+        return BlockingBoundKeel(self.core, connection)
 
     def delegate(self, scope: TenantScope | None = None) -> BlockingDelegatedRun:
         """A run of a delegated agent, to be entered with ``with``: it sees one set of bytes until it ends.

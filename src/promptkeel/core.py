@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
@@ -168,12 +169,25 @@ class KeelCore:
         builder = self.builder
         return builder if check_flag(strict, field="strict") or self._unproven is None else self._unproven
 
-    def _forget_kept(self) -> None:
+    def forget_kept(self) -> None:
+        """Let go of every text that is kept."""
         self.builder.resolver.clear()
         if self._inherited is not None:
             self._inherited.resolver.clear()
         if self._unproven is not None:
             self._unproven.resolver.clear()
+
+    def over(self, engine: Engine, *, resolves: bool) -> Steps[KeelCore]:
+        """The same keel over another engine of the same store, keeping nothing; ``resolves`` says whether it reads."""
+        other = copy.copy(self)
+        other.authored = HistoryCore(lambda: other.store)
+        store = Store(engine)
+        other._store = store.core  # noqa: SLF001 - its own class
+        other._builder = other._inherited = other._unproven = None  # noqa: SLF001
+        if resolves:
+            resolver = yield Call(self._resolver, store, self.store.engine)
+            other._builder = BuilderCore(resolver, *self._counting)  # noqa: SLF001
+        return other
 
     # -- writing
 
@@ -339,7 +353,8 @@ class KeelCore:
     def erase(self, scope: TenantScope, node_id: str) -> Steps[Receipt]:
         """Remove a node and all that was kept of it; the receipt holds no text."""
         receipt = yield from self.store.erase(scope, node_id)
-        self._forget_kept()
+        if self._builder is not None:
+            self.forget_kept()
         return receipt
 
     def erase_all(
@@ -382,7 +397,7 @@ class KeelCore:
             ConflictError: something else than ``expected`` would go now; nothing was erased.
         """
         receipt = yield from erase_steps(self.store, request, expected=expected)
-        self._forget_kept()
+        self.forget_kept()
         return receipt
 
     def receipts(self, scope: TenantScope, *, below: bool = False) -> Steps[Sequence[Receipt]]:

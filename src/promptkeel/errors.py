@@ -24,8 +24,10 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   ├── StoreClosedError
     │   ├── NotAStoreError (ValueError)         a file or an address that is no promptkeel store
     │   ├── NewerSchemaError                    written by a newer promptkeel
+    │   ├── TransactionError                    a caller's connection that the store's work cannot be done on
     │   └── StoreUnavailableError (SourceUnavailableError)
     │       ├── StoreBusyError (TimeoutError)   locked for longer than the busy timeout
+    │       │   └── TransactionRetryError       others got in the way of a caller's transaction: run all of it again
     │       ├── StoreReadOnlyError (PermissionError)
     │       ├── StoreFullError                  no space left; nothing was written
     │       ├── StoreDamagedError               the file is not readable as a database any more
@@ -189,6 +191,10 @@ class NewerSchemaError(StoreError):
     """The store was written by a newer promptkeel than this one."""
 
 
+class TransactionError(StoreError):
+    """A caller's connection or transaction that this store's work cannot be done on; says what to do instead."""
+
+
 class SourceUnavailableError(PromptkeelError, OSError):
     """A block's source could not be read. An outage is never read as an empty block."""
 
@@ -203,6 +209,10 @@ class StoreUnavailableError(StoreError, SourceUnavailableError):
 
 class StoreBusyError(StoreUnavailableError, TimeoutError):
     """Another writer held the store for longer than the busy timeout."""
+
+
+class TransactionRetryError(StoreBusyError):
+    """Others got in the way of a caller's transaction: roll it back and run the whole of it again."""
 
 
 class StoreReadOnlyError(StoreUnavailableError, PermissionError):

@@ -14,6 +14,7 @@ from typing import Any, Self, final
 from promptkeel.blocks import PromptBlockSpec
 from promptkeel.blocks.configuration import load_configuration
 from promptkeel.blocks.history import BlockHistory
+from promptkeel.bound import BoundKeel
 from promptkeel.core import KeelCore
 from promptkeel.delegation import DelegatedRun, RunCore
 from promptkeel.errors import InvalidDeclarationError
@@ -96,6 +97,18 @@ class Keel(KeelFacade):
     def blocks(self) -> BlockHistory:
         """The authored blocks that the store keeps, with their histories."""
         return BlockHistory(self.core.authored)
+
+    def on(self, connection: Any) -> BoundKeel:
+        """This keel inside the caller's transaction: what it writes commits or rolls back with the caller's own rows.
+
+        Args:
+            connection: of psycopg, apsw or sqlite3, or a Connection or Session of SQLAlchemy, blocking or not, to this very store,
+                with a transaction open. It stays the caller's: nothing here commits it, rolls it back or closes it.
+
+        Raises:
+            TransactionError: it is no such connection. What its calls raise says what is wrong with its transaction.
+        """
+        return BoundKeel(self.core, connection)
 
     def delegate(self, scope: TenantScope | None = None) -> DelegatedRun:
         """A run of a delegated agent, to be entered with ``async with``: it sees one set of bytes until it ends.

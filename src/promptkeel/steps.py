@@ -50,6 +50,17 @@ class Call(Step):
 
 
 @final
+class Finish(Step):
+    """As ``Call``, but whoever asked is not let go, cancelled or not, before the function has come to its end."""
+
+    __slots__ = ("arguments", "function")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+@final
 class Obtain(Step):
     """Call a caller's function on the driver's own thread and await the answer where it is awaitable."""
 
@@ -174,6 +185,8 @@ async def drive(steps: Steps[T]) -> T:
 async def _perform(step: Step) -> Any:
     if isinstance(step, Call):
         return await anyio.to_thread.run_sync(step.function, *step.arguments)
+    if isinstance(step, Finish):
+        return await _finish(step)
     if isinstance(step, Obtain):
         answer = step.function(*step.arguments)
         return await answer if inspect.isawaitable(answer) else answer
@@ -198,6 +211,28 @@ async def _perform(step: Step) -> Any:
     if isinstance(step, Checkpoint):
         return await anyio.lowlevel.checkpoint()
     raise TypeError(f"no driver for {step!r}")
+
+
+async def _finish(step: Finish) -> Any:
+    """What the function answers; a cancellation is raised once it has answered."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return await anyio.to_thread.run_sync(step.function, *step.arguments)
+    # asyncio's own cancellation would leave the thread behind. A task of its own is in nobody's cancel scope.
+    task = asyncio.ensure_future(anyio.to_thread.run_sync(step.function, *step.arguments))
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        # Its own failure, if any, is not what becomes of a cancelled call.
+        task.exception()
+        raise cancelled
+    return task.result()
 
 
 async def _obtain(step: Obtain) -> Any:
@@ -269,7 +304,7 @@ def drive_blocking(steps: Steps[T]) -> T:
 
 
 def _perform_blocking(step: Step) -> Any:
-    if isinstance(step, Call):
+    if isinstance(step, Call | Finish):
         return step.function(*step.arguments)
     if isinstance(step, Within):
         return _perform_blocking(step.step)

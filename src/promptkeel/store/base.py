@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Literal, Protocol, final, runtime_checkable
@@ -276,6 +277,21 @@ class MemoryLaneScanner(Protocol):
         """Every node visible at ``scope`` whose label starts with the prefix; None for ``limit`` is all of them."""
 
 
+class Rings(Protocol):
+    """Somebody who wants to know that it is time to look."""
+
+    def ring(self) -> None:
+        """Something may have been committed; from any thread."""
+
+
+class Hearing(ABC):
+    """An engine that hears of commits by others, if only sometimes: silence proves nothing."""
+
+    @abstractmethod
+    def hear(self, who: Rings) -> None:
+        """Ring at ``who`` after commits, for as long as it lives; at once, without waiting for anything."""
+
+
 class Engine(Protocol):
     """A backend: blocking methods, safe from any thread. ``short`` ones never wait for a scan or a writer."""
 
@@ -345,6 +361,16 @@ class Engine(Protocol):
 
     def open_snapshot(self) -> SnapshotEngine:
         """A view of the store at this point in time."""
+
+    def attach(self, connection: Any) -> Engine:
+        """An engine that works on a caller's driver connection, inside the transaction that is open there.
+
+        Each ``apply`` on it is a savepoint; it never commits and never rolls back the caller's transaction. It reads
+        what that transaction sees. Closing it does nothing to the connection.
+
+        Raises:
+            TransactionError: it is no connection to this store, or has no transaction that can be written in.
+        """
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

@@ -2,7 +2,8 @@
 
 ``PostgresEngine`` puts the parts together: ``postgres_schema`` says what is stored and what moves with it,
 ``postgres_connections`` how connections are lent, ``postgres_reads`` how rows become nodes and lanes,
-``postgres_writes`` what a transaction can do and what it holds, ``postgres_scrubbing`` whether erased bytes are gone.
+``postgres_writes`` what a transaction can do and what it holds, ``postgres_scrubbing`` whether erased bytes are gone,
+``postgres_listening`` who is woken by commits of others.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Final, TypeVar, final
 
 import psycopg
 
-from promptkeel.errors import InvalidInputError, StoreClosedError
+from promptkeel.errors import StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
+from promptkeel.store.arguments import check_count, check_flag
 from promptkeel.store.audit import Audit
 from promptkeel.store.base import (
     HEADS,
@@ -26,16 +28,19 @@ from promptkeel.store.base import (
     Changes,
     Direction,
     Heads,
+    Hearing,
     History,
     LaneRequest,
     Neighbour,
     PastLane,
     Receipt,
+    Rings,
     Stored,
 )
 from promptkeel.store.decisions import perform, visible_node
 from promptkeel.store.operations import Operation, Outcome
 from promptkeel.store.postgres_connections import Address, Connection, Connections
+from promptkeel.store.postgres_listening import Listener
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, statements
 from promptkeel.store.postgres_schema import migrate, schema_sql
 from promptkeel.store.postgres_scrubbing import settle
@@ -49,7 +54,7 @@ T = TypeVar("T")
 LOG_LIMIT: Final = 200_000
 
 
-class PostgresEngine:
+class PostgresEngine(Hearing):
     """A store in one schema of a PostgreSQL database, made if it is not there.
 
     Args:
@@ -60,6 +65,7 @@ class PostgresEngine:
         statement_timeout: seconds that one statement may take; None is the server's own setting.
         pool_size: how many connections there are at most; an open snapshot keeps one.
         log_limit: how many changes the log and the history of each scope root reach back, at least.
+        listen: whether watchers are woken by LISTEN, on one more connection while somebody watches; they poll anyway.
     """
 
     capabilities = frozenset({HEADS, HISTORY})
@@ -82,9 +88,10 @@ class PostgresEngine:
         statement_timeout: float | None = None,
         pool_size: int = 10,
         log_limit: int = LOG_LIMIT,
+        listen: bool = True,
     ) -> None:
-        if log_limit < 1:
-            raise InvalidInputError(f"must be at least 1 change, not {log_limit!r}", field="log_limit")
+        check_count(log_limit, field="log_limit")
+        check_flag(listen, field="listen")
         address = Address(url, schema)
         self.url = address.shown
         self._clock = clock
@@ -99,6 +106,7 @@ class PostgresEngine:
             statement_timeout=statement_timeout,
             standby=self._is_standby,
         )
+        self._listener = Listener(self._connections, address.schema, is_wanted=listen)
         self._state = threading.Lock()
         self._written: dict[str, int] = {}
         self._prepare()
@@ -256,7 +264,14 @@ class PostgresEngine:
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""
+        self._listener.close()
         self._connections.close()
+
+    # Others' commits
+
+    def hear(self, who: Rings) -> None:
+        """Ring at ``who`` after commits, for as long as it lives; never where a pooler stands in between."""
+        self._listener.hear(who)
 
 
 @final

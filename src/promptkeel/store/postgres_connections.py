@@ -32,12 +32,15 @@ from promptkeel.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from promptkeel.store.arguments import check_seconds
 from promptkeel.store.line import Line
 from promptkeel.store.postgres_schema import lock_space
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
+LONGEST_TIMEOUT: Final = 1_000_000.0
+"""Seconds that a timeout may have: the server counts its milliseconds in 32 bits."""
 _CONNECT_TIMEOUT: Final = 10
 _ATTEMPTS: Final = 8
 """A transaction that others got in the way of is tried so many times."""
@@ -64,9 +67,12 @@ class Address:
 
     Raises:
         NotAStoreError: libpq cannot read it.
+        InvalidInputError: the schema's name is not text.
     """
 
     def __init__(self, url: str, schema: str | None = None) -> None:
+        if schema is not None and not isinstance(schema, str):
+            raise InvalidInputError(f"must be text or None, not {type(schema).__name__}", field="schema")
         try:
             parts = urlsplit(url)
             given = parse_qsl(parts.query, keep_blank_values=True)
@@ -108,12 +114,11 @@ class Connections:
     ) -> None:
         if type(pool_size) is not int or pool_size < 1:
             raise InvalidInputError(f"must be at least 1 connection, not {pool_size!r}", field="pool_size")
-        if busy_timeout < 0:
-            raise InvalidInputError(f"must be at least 0 seconds, not {busy_timeout!r}", field="busy_timeout")
-        if statement_timeout is not None and statement_timeout <= 0:
-            raise InvalidInputError(
-                f"must be more than 0 seconds, not {statement_timeout!r}", field="statement_timeout"
-            )
+        busy_timeout = check_seconds(busy_timeout, field="busy_timeout", longest=LONGEST_TIMEOUT)
+        if statement_timeout is not None:
+            statement_timeout = check_seconds(statement_timeout, field="statement_timeout", longest=LONGEST_TIMEOUT)
+            if not statement_timeout:
+                raise InvalidInputError("must be more than 0 seconds: that would be none", field="statement_timeout")
         self.address = address
         self._standby = standby
         self.greet: Callable[[Connection], None] | None = None
@@ -146,8 +151,8 @@ class Connections:
 
     # Lending
 
-    def connect(self) -> Connection:
-        """A new connection in autocommit that prepares nothing on the server."""
+    def connect(self, **parameters: int) -> Connection:
+        """A new connection in autocommit that prepares nothing on the server; with these libpq parameters too."""
         try:
             connection = psycopg.Connection.connect(
                 self.address.conninfo,
@@ -156,6 +161,7 @@ class Connections:
                 client_encoding="UTF8",
                 connect_timeout=self.address.parameters.get("connect_timeout", _CONNECT_TIMEOUT),
                 application_name=self.address.parameters.get("application_name", "promptkeel"),
+                **parameters,
             )
         except psycopg.Error as error:
             raise StoreUnavailableError(f"{self.name} cannot be reached: {_first_line(error)}") from error
@@ -423,6 +429,11 @@ def _is_lost(error: psycopg.Error) -> bool:
 _OPEN: weakref.WeakSet[Connections] = weakref.WeakSet()
 _ABANDONED: list[Connection] = []
 """Connections of a parent process: closing one in the child would end the parent's session."""
+
+
+def abandon(connection: Connection) -> None:
+    """In a forked child: never touch this connection of the parent's."""
+    _ABANDONED.append(connection)
 
 
 def _begin_anew_in_child() -> None:

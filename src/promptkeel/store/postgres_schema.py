@@ -16,6 +16,10 @@ the same only where nothing was committed in between, and adding one waits for n
 of their scope, so that a tenant's scans meet no other's pages; ``heads`` is not: it is one small row for each scope,
 only ever found by its key, and a partitioned one takes twice as long to probe.
 
+A NOTIFY makes commits wait for each other, on the whole server. So one is sent only while somebody says that they
+listen, by a lease in ``meta``, and by one transaction at a time: whoever finds another about to send it leaves it at
+that. It carries nothing, since anybody in the database may listen.
+
 What bypasses the triggers: ``ALTER TABLE ... DISABLE TRIGGER`` and detached partitions. ``session_replication_role``
 does not: they are enabled always.
 """
@@ -357,9 +361,35 @@ CREATE INDEX edges_by_end ON {S}.edges(end_root, "end");
 CREATE TABLE {S}.marks(key text PRIMARY KEY, value text NOT NULL);
 """
 
-_PARTITIONED = {
+_WAKING = """
+-- Until when somebody listens, in seconds of the server's clock.
+INSERT INTO {S}.meta(key, value) VALUES ('watched_until', '0');
+
+-- As its owner: a writer needs no right of its own for it.
+CREATE FUNCTION {S}.is_watched() RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
+  SELECT coalesce((
+    SELECT value::float8 > extract(epoch FROM clock_timestamp()) FROM {S}.meta WHERE key = 'watched_until'
+  ), false)
+$$;
+
+-- A prepared transaction cannot notify, and fails where it tries.
+CREATE FUNCTION {S}.wake() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF pg_try_advisory_xact_lock({K}, -3) AND coalesce(current_query(), '') !~* '^\\s*PREPARE\\s+TRANSACTION' THEN
+    PERFORM pg_notify('{C}', '');
+  END IF;
+  RETURN NULL;
+END $$;
+
+CREATE CONSTRAINT TRIGGER transactions_wake AFTER INSERT ON {S}.transactions
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN ({S}.is_watched()) EXECUTE FUNCTION {S}.wake();
+ALTER TABLE {S}.transactions ENABLE ALWAYS TRIGGER transactions_wake;
+"""
+
+_PARTITIONED: Final[dict[int, tuple[str, ...]]] = {
     1: ("nodes", "changes", "versions", "erasures"),
     2: ("testimonies", "edges"),
+    3: (),
 }
 _NOTED = ("INSERT", "UPDATE", "DELETE")
 _IN_TRANSITION = {
@@ -372,6 +402,11 @@ _IN_TRANSITION = {
 def lock_space(schema: str) -> int:
     """The first half of the keys of a store's advisory locks."""
     return int.from_bytes(hashlib.sha256(b"promptkeel\0" + schema.encode()).digest()[:4], "big", signed=True)
+
+
+def channel(schema: str) -> str:
+    """The channel on which a store's commits are heard of."""
+    return f"promptkeel_{schema}"
 
 
 def quoted(schema: str) -> str:
@@ -390,7 +425,8 @@ def quoted(schema: str) -> str:
 def _filled(text: str, schema: str) -> str:
     for name, value in _FRAGMENTS.items():
         text = text.replace(f"<{name}>", value)
-    return text.replace("{S}", quoted(schema)).replace("{K}", str(lock_space(schema)))
+    text = text.replace("{S}", quoted(schema)).replace("{K}", str(lock_space(schema)))
+    return text.replace("{C}", channel(schema))
 
 
 def _partition(schema: str, table: str) -> Iterator[str]:
@@ -430,15 +466,14 @@ def _watch(schema: str, step: int) -> Iterator[str]:
             yield from _trigger(schema, f"nodes_{leaf}", "nodes_truncate", before, "note_truncate")
         before = f"BEFORE DELETE OR TRUNCATE ON {quoted(schema)}.heads FOR EACH STATEMENT"
         yield from _trigger(schema, "heads", "heads_stay", before, "refuse")
-        return
-    for table in ("testimonies", "edges", "marks"):
+    for table in ("testimonies", "edges", "marks") if step == 2 else ():
         when = f"AFTER INSERT OR UPDATE OR DELETE ON {quoted(schema)}.{table} FOR EACH ROW"
         yield from _trigger(schema, table, f"{table}_note", when, "note")
 
 
 def _steps(schema: str) -> list[str]:
     steps: list[str] = []
-    for number, text in enumerate((_NODES, _LINEAGE), start=1):
+    for number, text in enumerate((_NODES, _LINEAGE, _WAKING), start=1):
         parts = [_filled(text, schema).strip()]
         for table in _PARTITIONED[number]:
             parts.extend(_partition(schema, table))

@@ -12,11 +12,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, final
+from typing import Any, Final, final
 
 import attrs
 
-from promptkeel.errors import StoreClosedError
+from promptkeel.errors import StoreClosedError, TransactionError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
@@ -29,6 +29,7 @@ from promptkeel.store.base import (
     CatchUp,
     Changes,
     Direction,
+    Engine,
     Heads,
     History,
     LaneRequest,
@@ -299,6 +300,17 @@ class RamEngine:
         """Everything that is wrong with what is stored."""
         with self._used():
             return audit(self._state)
+
+    def attach(self, connection: Any) -> Engine:
+        """Refused: no connection leads to a store in memory.
+
+        Raises:
+            TransactionError: always.
+        """
+        raise TransactionError(
+            f"a store in memory cannot take part in the transaction of a {type(connection).__name__}: "
+            "open the keel on the database's own file or server"
+        )
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

@@ -193,6 +193,7 @@ class ReplicatedEngine(PostgresEngine):
         statement_timeout: float | None = None,
         pool_size: int = 10,
         log_limit: int = LOG_LIMIT,
+        listen: bool = True,
     ) -> None:
         if not isinstance(replica, str):
             raise InvalidInputError(f"must be an address, not {type(replica).__name__}", field="replica")
@@ -208,6 +209,7 @@ class ReplicatedEngine(PostgresEngine):
             statement_timeout=statement_timeout,
             pool_size=pool_size,
             log_limit=log_limit,
+            listen=listen,
         )
         try:
             _check_schema(replica, self._schema)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 from urllib.parse import unquote
 
 import apsw
@@ -30,6 +30,7 @@ from promptkeel.store.base import (
     CatchUp,
     Changes,
     Direction,
+    Engine,
     Heads,
     History,
     LaneRequest,
@@ -159,8 +160,7 @@ class SqliteEngine:
     def mark(self, key: str) -> str | None:
         """What the last ``Mark`` operation wrote under this key."""
         with self._connections.short() as connection:
-            value: str | None = connection.execute("SELECT value FROM marks WHERE key = ?", (key,)).get
-            return value
+            return Rows(connection).mark(key)
 
     def secret(self) -> bytes:
         """The store's own random key, made when the store was."""
@@ -285,6 +285,15 @@ class SqliteEngine:
         """Take the place of everything that is stored with what is in another store's file, in one transaction."""
         with self._connections.writing() as connection:
             take_pages(connection, path)
+
+    def attach(self, connection: Any) -> Engine:
+        """An engine that works on a caller's connection to the same file, inside the transaction that is open there."""
+        from promptkeel.store.sqlite_caller import SqliteAttachedEngine
+
+        self._connections.check()
+        return SqliteAttachedEngine(
+            self, connection, file=self._connections.file, clock=self._clock, log_limit=self._log_limit
+        )
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

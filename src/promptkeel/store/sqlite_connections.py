@@ -86,7 +86,7 @@ class Connections:
     """
 
     def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
+        self.file = file
         self.translated = file.translated
         self._state = threading.RLock()
         self._probe, self._short, self._writer = _Role(), _Role(), _Role()
@@ -117,7 +117,7 @@ class Connections:
                     connection = self._reopen(role, query_only=True)
                 return role.generation, connection.execute("PRAGMA data_version").get
             except apsw.Error as error:
-                raise self._file.translate(error) from error
+                raise self.file.translate(error) from error
             except FileMovedError:
                 self._next_look = 0.0
         return self.probe()
@@ -135,7 +135,7 @@ class Connections:
         while connection is None:
             self.check()
             if not role.lock.acquire(timeout=patience):
-                raise self._file.busy()
+                raise self.file.busy()
             try:
                 with self.translated():
                     connection = self._current(role, query_only=query_only)
@@ -184,7 +184,7 @@ class Connections:
         while True:
             self.check()
             try:
-                return self._file.connect(query_only=True)
+                return self.file.connect(query_only=True)
             except FileMovedError:
                 self._next_look = 0.0
 
@@ -249,7 +249,7 @@ class Connections:
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """The writer, for this thread alone."""
-        with self._taken(self._writer, query_only=False, patience=self._file.busy_timeout) as connection:
+        with self._taken(self._writer, query_only=False, patience=self.file.busy_timeout) as connection:
             yield connection
 
     def _commit(self, connection: apsw.Connection) -> None:
@@ -259,7 +259,7 @@ class Connections:
             self._unsettled = True
             self._drop(self._writer)
             raise CommitUnknownError(
-                f"the disk failed while {self._file.path} committed ({error}): the write may or may not be there; "
+                f"the disk failed while {self.file.path} committed ({error}): the write may or may not be there; "
                 "read it again to know"
             ) from error
 
@@ -285,9 +285,9 @@ class Connections:
 
     def _reopen(self, role: _Role, *, query_only: bool) -> apsw.Connection:
         if self._closed:
-            raise self._file.is_closed()
+            raise self.file.is_closed()
         self._drop(role)
-        role.connection = self._file.connect(query_only=query_only)
+        role.connection = self.file.connect(query_only=query_only)
         role.generation = self._generation
         return role.connection
 
@@ -301,14 +301,14 @@ class Connections:
     def _look(self) -> None:
         with self._state:
             if self._closed:
-                raise self._file.is_closed()
-            if self._file.identify() != self._file.identity:
+                raise self.file.is_closed()
+            if self.file.identify() != self.file.identity:
                 self._open_file()
             elif self._unsettled:
                 with self._writer.lock:
                     self._drop(self._writer)
-                    self._file.settle()
-            elif self._holds_any() and self._file.companions.have_moved():
+                    self.file.settle()
+            elif self._holds_any() and self.file.companions.have_moved():
                 self._recover_log()
             self._unsettled = False
             self._next_look = time.monotonic() + LOOK_INTERVAL
@@ -323,15 +323,15 @@ class Connections:
 
     def _open_file(self) -> None:
         """Open the file that is there now; what is still open of one before it is let go."""
-        if self._file.identity is not None:
+        if self.file.identity is not None:
             held = self._holds_any()
             # What is in use goes on with the old file, and is dropped when it is back.
             self._let_go()
-            self._file.companions.leave(held=held)
+            self.file.companions.leave(held=held)
         self._generation += 1
         while True:
             try:
-                connection = self._file.prepare()
+                connection = self.file.prepare()
                 break
             except FileMovedError:
                 continue
@@ -365,15 +365,15 @@ class Connections:
         """
         held = [role for role in self._roles() if role.lock.acquire(timeout=_LOOK_PATIENCE)]
         try:
-            if not self._file.companions.have_moved():
+            if not self.file.companions.have_moved():
                 return
             if self._lent or len(held) < len(self._roles()):
-                raise self._file.has_lost_its_log()
+                raise self.file.has_lost_its_log()
             connections = [role.connection for role in held if role.connection is not None]
             connections += [connection for connection, _ in self._readers]
             # As long as one of these is open nobody else's closing takes a log away: where there is none, there was
             # none since, and nobody can have written into one.
-            saved = self._file.companions.has_no_log() and _put_back(connections)
+            saved = self.file.companions.has_no_log() and _put_back(connections)
             for connection in connections:
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 close(connection)
@@ -381,10 +381,10 @@ class Connections:
             for role in held:
                 role.connection = None
             if saved:
-                self._file.companions.forget_index()
+                self.file.companions.forget_index()
             self._generation += 1
             if not saved:
-                raise self._file.has_lost_its_log()
+                raise self.file.has_lost_its_log()
         finally:
             for role in held:
                 role.lock.release()
@@ -397,7 +397,7 @@ class Connections:
         """
         version: int = connection.execute("PRAGMA schema_version").get
         if version != self._schema:
-            check_triggers(connection, str(self._file.path))
+            check_triggers(connection, str(self.file.path))
             if self._first_schema < 0:
                 self._first_schema = version
             self._schema = version

@@ -227,6 +227,15 @@ class Rows:
         self.connection = connection
         self.schema = schema
 
+    def heads(self, scope: TenantScope) -> Heads:
+        """The present heads of the scope's chain, in one statement."""
+        return read_heads(self.connection, scope, self.schema)
+
+    def mark(self, key: str) -> str | None:
+        """What the last ``Mark`` operation wrote under this key."""
+        value: str | None = self.connection.execute("SELECT value FROM marks WHERE key = ?", (key,)).get
+        return value
+
     def find(self, root: str, node_id: str) -> MemoryNode | None:
         """The node of this identity, in whatever state."""
         if _is_not_text(node_id):

@@ -6,7 +6,8 @@ lanes up to date and wakes whose revision has moved. A leader that is cancelled,
 another. So a watcher that goes leaves nothing behind, and where nobody waits nobody polls. What a slow consumer finds
 when it comes back is the newest revision, not each in between.
 
-Correctness hangs on the poll alone. ``wake`` only makes the next tick come now: for a backend that hears of commits.
+Correctness hangs on the poll alone. ``wake`` only makes the next tick come now: after a commit through this engine. An
+engine that hears of commits by others does the same to those who watch it.
 
 A store knows no facts: what a lane's revision is, the lane package says, through ``give_lanes``.
 """
@@ -25,7 +26,7 @@ import attrs
 from promptkeel.errors import InvalidInputError, InvalidScopeError
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Pause, Signal, Steps, Wait, Where, drive, drive_blocking
-from promptkeel.store.base import Engine, Heads, LaneRequest, LaneUpdate
+from promptkeel.store.base import Engine, Heads, Hearing, LaneRequest, LaneUpdate
 
 WATCH_INTERVAL: Final = 0.25
 """Seconds from one look at the store to the next, unless a watcher asks for less."""
@@ -298,7 +299,20 @@ def _poller_of(engine: Engine, where: object) -> _Poller:
         poller = pollers.get(where)
         if poller is None or poller.process != os.getpid():
             poller = pollers[where] = _Poller(engine)
+            if isinstance(engine, Hearing):
+                engine.hear(poller)
         return poller
+
+
+def _begin_anew_in_child() -> None:
+    """A lock that another thread held is held in the child for ever: nobody there touches what the parent made."""
+    global _POLLERS, _REGISTER  # noqa: PLW0603 - one register for each process
+    _POLLERS = weakref.WeakKeyDictionary()
+    _REGISTER = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
 def wake(engine: Engine) -> None:
@@ -397,7 +411,7 @@ class BlockingLaneWatch(_Watch, Iterator[LaneRevision]):
     def stop(self) -> None:
         """End the iteration, also one that waits in another thread."""
         self.stopped = True
-        if self._poller is not None:
+        if self._poller is not None and self._poller.process == os.getpid():
             self._poller.release(self)
 
     def __enter__(self) -> Self:

@@ -1,0 +1,118 @@
+"""Which connection a caller has given: what kind it is, and the driver's own connection inside a SQLAlchemy one.
+
+Nothing is imported for it: what has not been imported cannot have made the connection. Whether the connection leads to
+this store, and whether a transaction is open on it, is the engine's to find out (``Engine.attach``).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, Literal
+
+from promptkeel.errors import TransactionError
+from promptkeel.steps import Obtain, Steps
+
+Kind = Literal["apsw", "sqlite3", "psycopg", "psycopg asynchronous"]
+"""Whose connection it is."""
+
+_DRIVERS: Final[tuple[tuple[str, str, Kind], ...]] = (
+    ("apsw", "Connection", "apsw"),
+    ("sqlite3", "Connection", "sqlite3"),
+    ("psycopg", "Connection", "psycopg"),
+    ("psycopg", "AsyncConnection", "psycopg asynchronous"),
+)
+_TAKEN: Final = (
+    "give a connection of psycopg, apsw or sqlite3, or a Connection, Session, AsyncConnection or AsyncSession of "
+    "SQLAlchemy on one of these drivers (postgresql+psycopg, sqlite)"
+)
+
+
+def kind_of(connection: object) -> Kind | None:
+    """Whose driver connection this is; None where it is none that a store can work on."""
+    for module, name, kind in _DRIVERS:
+        if _is(connection, module, name):
+            return kind
+    return None
+
+
+def check_connection(connection: object) -> None:
+    """Refuse what is no connection of a known kind.
+
+    Raises:
+        TransactionError: names what would be.
+    """
+    if kind_of(connection) is None and not is_asynchronous(connection) and not _is_blocking_sqlalchemy(connection):
+        raise TransactionError(f"{_shown(connection)} is no connection that a store can work on: {_TAKEN}")
+
+
+def is_asynchronous(connection: object) -> bool:
+    """Whether the connection's statements have to be awaited."""
+    return _is(connection, "psycopg", "AsyncConnection") or any(
+        _is(connection, "sqlalchemy.ext.asyncio", name)
+        for name in ("AsyncConnection", "AsyncSession", "async_scoped_session")
+    )
+
+
+def driver_connection(given: Any) -> Steps[Any]:
+    """The driver's connection that a caller's object works on now, with SQLAlchemy's own transaction begun on it.
+
+    Raises:
+        TransactionError: it is closed, or its driver is none that a store can work on.
+    """
+    if kind_of(given) is not None:
+        return given
+    closed = _sqlalchemy_errors()
+    connection = given
+    try:
+        if _is(connection, "sqlalchemy.orm", "scoped_session"):
+            connection = connection()
+        if _is(connection, "sqlalchemy.ext.asyncio", "AsyncSession") or _is(
+            connection, "sqlalchemy.ext.asyncio", "async_scoped_session"
+        ):
+            connection = yield Obtain(connection.connection)
+        elif _is(connection, "sqlalchemy.orm", "Session"):
+            connection = yield Obtain(connection.connection)
+        if _is(connection, "sqlalchemy.ext.asyncio", "AsyncConnection"):
+            if not connection.closed and not connection.in_transaction():
+                # As the first statement through it would.
+                yield Obtain(connection.begin)
+            connection = connection.sync_connection
+        elif not connection.closed and not connection.in_transaction():
+            yield Obtain(connection.begin)
+        if connection is None or connection.closed:
+            raise TransactionError(f"the {type(given).__name__} is closed: give one that is open")
+        found = connection.connection.driver_connection
+    except closed as error:
+        raise TransactionError(f"the {type(given).__name__} cannot be used ({_first_line(error)})") from error
+    if kind_of(found) is None:
+        raise TransactionError(f"the {type(given).__name__} works on {_shown(found)}: {_TAKEN}")
+    return found
+
+
+def _is_blocking_sqlalchemy(connection: object) -> bool:
+    return any(
+        _is(connection, module, name)
+        for module, name in (
+            ("sqlalchemy.engine", "Connection"),
+            ("sqlalchemy.orm", "Session"),
+            ("sqlalchemy.orm", "scoped_session"),
+        )
+    )
+
+
+def _sqlalchemy_errors() -> type[Exception]:
+    error: type[Exception] = sys.modules["sqlalchemy.exc"].SQLAlchemyError
+    return error
+
+
+def _is(value: object, module: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _shown(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,200 @@
+"""A SQLite store inside a caller's transaction, on the caller's own connection to the same file.
+
+The same statements and triggers do the work. What belongs to the connection stays as the caller has it: its row and
+text factories are put back after each call, its timeout is the one that is waited for. The write lock is taken before
+anything is read, so that no other writer can come between what a decision saw and what it writes.
+
+Two copies of SQLite in one process do not see each other's locks, and whichever closes the file drops the other's: a
+connection of the library that this store does not use is refused, since the file would be damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+import apsw
+
+from promptkeel.errors import PromptkeelError, StoreBusyError, StoreReadOnlyError, TransactionError
+from promptkeel.instants import Clock
+from promptkeel.store.attached import SAVEPOINT, AttachedEngine, must_retry
+from promptkeel.store.base import Engine
+from promptkeel.store.caller import kind_of
+from promptkeel.store.decisions import perform
+from promptkeel.store.operations import Operation, Outcome
+from promptkeel.store.sqlite_companions import identity_of
+from promptkeel.store.sqlite_file import DatabaseFile
+from promptkeel.store.sqlite_reads import Rows
+from promptkeel.store.sqlite_schema import TABLES, check_triggers
+from promptkeel.store.sqlite_writes import SqliteTransaction, trim
+
+_TAKE_WRITE_LOCK: Final = "UPDATE meta SET value = value WHERE false"
+_TEMPORARY: Final = "SELECT name FROM sqlite_temp_schema"
+
+
+@final
+class SqliteAttachedEngine(AttachedEngine[Rows]):
+    """A store on a caller's connection.
+
+    Args:
+        engine: the store's own engine.
+        connection: the caller's, of apsw or of the sqlite3 module.
+        file: the store's file.
+        clock: answers the present instant; stamps what is written.
+        log_limit: how many changes the log and the history reach back, at least.
+
+    Raises:
+        TransactionError: the connection does not lead to this file, or has no transaction open.
+    """
+
+    def __init__(self, engine: Engine, connection: Any, *, file: DatabaseFile, clock: Clock, log_limit: int) -> None:
+        super().__init__(engine, connection)
+        self._file = file
+        self._clock = clock
+        self._log_limit = log_limit
+        self._schema = -1
+        self._connection = self._own(connection)
+        with self._in_our_words():
+            self._check_file()
+            self._check_state()
+
+    def _own(self, connection: Any) -> apsw.Connection:
+        """The connection, as the statements of this store are executed on it."""
+        kind = kind_of(connection)
+        if kind == "apsw":
+            return cast("apsw.Connection", connection)
+        if kind == "sqlite3":
+            raise TransactionError("not yet")
+        what = "a connection to PostgreSQL" if kind is not None else f"a {type(connection).__name__}"
+        raise TransactionError(
+            f"{self._file.path} is a SQLite file, and {what} does not lead there: give a connection to this very file"
+        )
+
+    def _check_file(self) -> None:
+        listed = self._connection.execute("PRAGMA database_list").fetchall()
+        name = next((path for _, schema, path in listed if schema == "main"), "")
+        found = identity_of(Path(name)) if name else None
+        if found is None or found != self._file.identify():
+            raise TransactionError(
+                f"the connection is on {name or 'a database in memory'}, and the store is in {self._file.path}: open "
+                "the connection on the store's file (the business tables go into it), or the keel on the connection's"
+            )
+        shadowing = {row[0] for row in self._connection.execute(_TEMPORARY).fetchall()} & TABLES
+        if shadowing:
+            raise TransactionError(
+                f"the connection has a temporary table {min(shadowing)!r}, which hides the store's: drop or rename it"
+            )
+
+    def _check_state(self) -> None:
+        """Refuse a connection on which nothing can be written, or whose triggers are off."""
+        if self._connection.in_transaction or self._begins_by_itself():
+            if not self._has_triggers():
+                raise TransactionError(
+                    "the connection has its triggers switched off, so that no prompt would see the write: "
+                    "switch them on (SQLITE_DBCONFIG_ENABLE_TRIGGER)"
+                )
+            return
+        raise TransactionError(
+            "no transaction is open on the connection, so that each write would commit by itself: begin one first"
+        )
+
+    def _begins_by_itself(self) -> bool:
+        return False
+
+    def _has_triggers(self) -> bool:
+        return bool(self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
+
+    # Turns on the connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Rows]:
+        with self._saved(keep=True, write=False):
+            yield Rows(self._connection)
+
+    @contextmanager
+    def _saved(self, *, keep: bool, write: bool = True) -> Iterator[None]:
+        with self._in_our_words():
+            self._check_state()
+            connection = self._connection
+            if write:
+                self._begin()
+            connection.execute(f"SAVEPOINT {SAVEPOINT}")
+            kept = False
+            try:
+                if write:
+                    connection.execute(_TAKE_WRITE_LOCK)
+                self._check_schema()
+                yield
+                kept = keep
+            finally:
+                # SQLite itself has rolled everything back where the disk was full or failed.
+                if connection.in_transaction:
+                    if not kept:
+                        connection.execute(f"ROLLBACK TO {SAVEPOINT}")
+                    connection.execute(f"RELEASE {SAVEPOINT}")
+
+    def _begin(self) -> None:
+        """Begin a transaction where the connection's own library would before it writes."""
+
+    def _check_schema(self) -> None:
+        version: int = self._connection.execute("PRAGMA schema_version").get
+        if version != self._schema:
+            check_triggers(self._connection, str(self._file.path))
+            self._schema = version
+
+    def _write(self, operations: Sequence[Operation]) -> tuple[Outcome, ...]:
+        now = self._clock()
+        transaction = SqliteTransaction(self._connection)
+        outcomes = tuple(perform(transaction, operation, now) for operation in operations)
+        transaction.finish()
+        trim(self._connection, self._log_limit)
+        return outcomes
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        try:
+            with self._as_the_store_reads(), self._file.translated():
+                yield
+        except PromptkeelError as error:
+            if isinstance(error.__cause__, apsw.Error):
+                raise self._translated(error, error.__cause__) from error.__cause__
+            raise
+
+    @contextmanager
+    def _as_the_store_reads(self) -> Iterator[None]:
+        """The connection without what the caller has set to change rows."""
+        connection = self._connection
+        try:
+            kept = connection.row_trace, connection.exec_trace
+        except apsw.ConnectionClosedError:
+            raise _is_closed() from None
+        connection.row_trace = connection.exec_trace = None
+        try:
+            yield
+        finally:
+            connection.row_trace, connection.exec_trace = kept
+
+    def _translated(self, error: PromptkeelError, cause: apsw.Error) -> PromptkeelError:
+        match cause:
+            case apsw.BusyError() if cause.extendedresult == apsw.SQLITE_BUSY_SNAPSHOT:
+                return must_retry("another writer has committed since this transaction first read")
+            case apsw.BusyError() | apsw.LockedError():
+                return StoreBusyError(
+                    f"another writer held {self._file.path} for longer than the connection's own timeout: nothing of "
+                    "this call was written; retry it, or raise the timeout of the connection"
+                )
+            case apsw.ReadOnlyError():
+                return StoreReadOnlyError(
+                    "the connection is read-only: give one that may write (opened for writing, PRAGMA query_only off)"
+                )
+            case apsw.ConnectionClosedError():
+                return _is_closed()
+            case apsw.ThreadingViolationError():
+                return TransactionError("the connection is in use by another thread: call one after the other")
+        return error
+
+
+def _is_closed() -> TransactionError:
+    return TransactionError("the connection is closed: give one that is open")
