@@ -21,6 +21,11 @@ _DRIVERS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("psycopg", "Connection", "psycopg"),
     ("psycopg", "AsyncConnection", "psycopg asynchronous"),
 )
+_SESSIONS: Final = (
+    ("sqlalchemy.orm", "Session"),
+    ("sqlalchemy.ext.asyncio", "AsyncSession"),
+    ("sqlalchemy.ext.asyncio", "async_scoped_session"),
+)
 _TAKEN: Final = (
     "give a connection of psycopg, apsw or sqlite3, or a Connection, Session, AsyncConnection or AsyncSession of "
     "SQLAlchemy on one of these drivers (postgresql+psycopg, sqlite)"
@@ -66,11 +71,7 @@ def driver_connection(given: Any) -> Steps[Any]:
     try:
         if _is(connection, "sqlalchemy.orm", "scoped_session"):
             connection = connection()
-        if _is(connection, "sqlalchemy.ext.asyncio", "AsyncSession") or _is(
-            connection, "sqlalchemy.ext.asyncio", "async_scoped_session"
-        ):
-            connection = yield Obtain(connection.connection)
-        elif _is(connection, "sqlalchemy.orm", "Session"):
+        if any(_is(connection, *kind) for kind in _SESSIONS):
             connection = yield Obtain(connection.connection)
         if _is(connection, "sqlalchemy.ext.asyncio", "AsyncConnection"):
             if not connection.closed and not connection.in_transaction():

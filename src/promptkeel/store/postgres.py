@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import psycopg
 
@@ -27,6 +27,7 @@ from promptkeel.store.base import (
     CatchUp,
     Changes,
     Direction,
+    Engine,
     Heads,
     Hearing,
     History,
@@ -229,6 +230,11 @@ class PostgresEngine(Hearing):
 
     def _trim(self, written: dict[str, int]) -> None:
         """Trim the logs that have grown, each in a transaction of its own."""
+        for root in self._due(written):
+            self._connections.transact(functools.partial(self._trim_root, root), buckets=[])
+
+    def _due(self, written: dict[str, int]) -> list[str]:
+        """The roots whose logs have grown by enough, with what was written just now."""
         due: list[str] = []
         with self._state:
             for root, count in written.items():
@@ -236,8 +242,7 @@ class PostgresEngine(Hearing):
                 if is_due(self._written[root], self._log_limit):
                     del self._written[root]
                     due.append(root)
-        for root in due:
-            self._connections.transact(functools.partial(self._trim_root, root), buckets=[])
+        return due
 
     def _trim_root(self, root: str, connection: Connection) -> None:
         trim(connection, self._texts, root, self._log_limit)
@@ -261,6 +266,25 @@ class PostgresEngine(Hearing):
     def audit(self) -> Audit:
         """Everything that is wrong with what is stored."""
         return self._connections.reading(lambda connection: audit(connection, self._texts, self._schema))
+
+    def attach(self, connection: Any) -> Engine:
+        """An engine that works on a caller's connection to the same database, inside the transaction that is open."""
+        from promptkeel.store.postgres_caller import PostgresAttachedEngine
+
+        self._connections.check()
+        return PostgresAttachedEngine(
+            self,
+            connection,
+            connections=self._connections,
+            texts=self._texts,
+            clock=self._clock,
+            after=self._trim_inside,
+        )
+
+    def _trim_inside(self, connection: Connection, written: dict[str, int]) -> None:
+        """Trim the logs that have grown, inside a transaction that is somebody else's."""
+        for root in self._due(written):
+            self._trim_root(root, connection)
 
     def close(self) -> None:
         """Release everything; further calls raise StoreClosedError. Closing again does nothing."""

@@ -19,7 +19,7 @@ import apsw
 
 from promptkeel.errors import PromptkeelError, StoreBusyError, StoreReadOnlyError, TransactionError
 from promptkeel.instants import Clock
-from promptkeel.store.attached import SAVEPOINT, AttachedEngine, must_retry
+from promptkeel.store.attached import SAVEPOINT, AttachedEngine, must_retry, turn
 from promptkeel.store.base import Engine
 from promptkeel.store.caller import kind_of
 from promptkeel.store.decisions import perform
@@ -56,7 +56,7 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
         self._log_limit = log_limit
         self._schema = -1
         self._connection = self._own(connection)
-        with self._in_our_words():
+        with turn(connection), self._in_our_words():
             self._check_file()
             self._check_state()
 
@@ -73,7 +73,7 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
         )
 
     def _check_file(self) -> None:
-        listed = self._connection.execute("PRAGMA database_list").fetchall()
+        listed: list[Any] = self._connection.execute("PRAGMA database_list").fetchall()
         name = next((path for _, schema, path in listed if schema == "main"), "")
         found = identity_of(Path(name)) if name else None
         if found is None or found != self._file.identify():
@@ -81,7 +81,8 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
                 f"the connection is on {name or 'a database in memory'}, and the store is in {self._file.path}: open "
                 "the connection on the store's file (the business tables go into it), or the keel on the connection's"
             )
-        shadowing = {row[0] for row in self._connection.execute(_TEMPORARY).fetchall()} & TABLES
+        temporary: list[Any] = self._connection.execute(_TEMPORARY).fetchall()
+        shadowing = {name for (name,) in temporary} & TABLES
         if shadowing:
             raise TransactionError(
                 f"the connection has a temporary table {min(shadowing)!r}, which hides the store's: drop or rename it"
@@ -178,7 +179,7 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
 
     def _translated(self, error: PromptkeelError, cause: apsw.Error) -> PromptkeelError:
         match cause:
-            case apsw.BusyError() if cause.extendedresult == apsw.SQLITE_BUSY_SNAPSHOT:
+            case apsw.BusyError() if getattr(cause, "extendedresult", None) == apsw.SQLITE_BUSY_SNAPSHOT:
                 return must_retry("another writer has committed since this transaction first read")
             case apsw.BusyError() | apsw.LockedError():
                 return StoreBusyError(
