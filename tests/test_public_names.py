@@ -35,18 +35,36 @@ def test_the_blocking_twin_has_every_name_that_does_io():
         assert getattr(blocking, name) is not getattr(promptkeel, name)
 
 
+BOUND = {"remember", "correct", "retract", "erase", "link", "get", "history", "facts", "prompt"}
+
+
 def test_the_blocking_keel_has_every_method_of_the_asynchronous_one():
     from promptkeel import blocking
+    from promptkeel.bound import BlockingBoundKeel, BoundKeel
 
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert public(blocking.Keel) == public(promptkeel.Keel)
+    assert public(BlockingBoundKeel) == public(BoundKeel) == BOUND
     assert public(type(blocking.open_store("ram:"))) == public(type(promptkeel.open_store("ram:")))
 
 
 def test_importing_promptkeel_loads_no_graph_library_no_server_library_and_no_extra():
-    heavy = ["networkx", "click", "rich", "psycopg", "starlette", "uvicorn", "mcp", "hypothesis", "rs_bpe", "trio"]
+    heavy = [
+        "networkx",
+        "click",
+        "rich",
+        "psycopg",
+        "starlette",
+        "uvicorn",
+        "mcp",
+        "hypothesis",
+        "rs_bpe",
+        "trio",
+        "sqlalchemy",
+        "sqlite3",
+    ]
     code = f"import promptkeel, promptkeel.blocking, sys; print([name for name in {heavy!r} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
