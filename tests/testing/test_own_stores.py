@@ -51,7 +51,7 @@ class TestSqlite(StoreSuite):
         return open_store(store.url, clock=self.clock)
 
     def edit_behind(self, store: Store, edit: Edit) -> None:
-        file = Path(store.url.removeprefix("sqlite:///"))
+        file = Path(store.url.removeprefix("sqlite:///").partition("?")[0])
         node = edit.node
         key = (node.scope.root, node.id)
         match edit:
@@ -61,6 +61,13 @@ class TestSqlite(StoreSuite):
                 self.client.run(file, "UPDATE nodes SET scope = ? WHERE root = ? AND id = ?", (scope.path, *key))
             case Delete():
                 self.client.run(file, "DELETE FROM nodes WHERE root = ? AND id = ?", key)
+
+
+class TestSqliteOfPython(TestSqlite):
+    """With the library that Python is linked with."""
+
+    def new_store(self) -> Store:
+        return open_store(f"sqlite:///{self.folder / 'memory.db'}?driver=sqlite3", clock=self.clock)
 
 
 class TestPostgres(StoreSuite):

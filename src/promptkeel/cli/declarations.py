@@ -151,7 +151,7 @@ def store_file(url: str) -> Path | None:
     """
     if not url.startswith(_FILE_URL):
         return None
-    path = Path(unquote(url[len(_FILE_URL) :]))
+    path = Path(unquote(url[len(_FILE_URL) :].partition("?")[0]))
     if not path.name or "\0" in path.name:
         raise NotAStoreError(f"{str(path)!r} is no file; name a database file")
     return path

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import apsw
 import attrs
 
-from promptkeel.errors import NotAStoreError, StoreClosedError
+from promptkeel.errors import InvalidInputError, NotAStoreError, StoreClosedError
 from promptkeel.instants import Clock
 from promptkeel.model import MemoryNode
 from promptkeel.scope import TenantScope
@@ -44,7 +44,7 @@ from promptkeel.store.operations import Operation, Outcome
 from promptkeel.store.sqlite_audit import audit
 from promptkeel.store.sqlite_backup import copy_pages, take_pages
 from promptkeel.store.sqlite_connections import Connections, Loan
-from promptkeel.store.sqlite_file import LONGEST_TIMEOUT, DatabaseFile
+from promptkeel.store.sqlite_file import LONGEST_TIMEOUT, DatabaseFile, SqliteDriver
 from promptkeel.store.sqlite_glance import glance
 from promptkeel.store.sqlite_reads import SHORT_LOG, Rows, read_heads
 from promptkeel.store.sqlite_scrubbing import Erased, scrub, settle
@@ -63,7 +63,7 @@ def path_of(url: str) -> Path:
     if not url.startswith(_PREFIX):
         raise NotAStoreError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
     try:
-        name = unquote(url[len(_PREFIX) :], errors="strict")
+        name = unquote(url[len(_PREFIX) :].partition("?")[0], errors="strict")
         name.encode()
     except UnicodeError:
         raise NotAStoreError(
@@ -74,6 +74,28 @@ def path_of(url: str) -> Path:
     if "\0" in name:
         raise NotAStoreError(f"{url!r} holds a NUL; no file has such a name")
     return Path(name)
+
+
+def driver_in(url: str) -> SqliteDriver:
+    """Whose copy of SQLite an address asks for, as ``sqlite:///memory.db?driver=sqlite3``; apsw's unless it does.
+
+    Raises:
+        NotAStoreError: it asks for something else.
+    """
+    given = parse_qsl(url.partition("?")[2], keep_blank_values=True)
+    for name, _ in given:
+        if name != "driver":
+            raise NotAStoreError(
+                f"{url!r} has a parameter {name!r}, and this kind of store knows driver alone (a question mark in the "
+                "name of a file is written %3F)"
+            )
+    return _check_driver(given[-1][1]) if given else "apsw"
+
+
+def _check_driver(driver: object) -> SqliteDriver:
+    if driver == "apsw" or driver == "sqlite3":
+        return driver
+    raise InvalidInputError(f"must be 'apsw' or 'sqlite3', not {driver!r}", field="driver")
 
 
 def _resolved(path: Path) -> Path:
@@ -92,11 +114,14 @@ class SqliteEngine:
     """A store in one SQLite file, made if it is not there.
 
     Args:
-        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; the path may be percent-encoded.
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; the path may be percent-encoded. It may end with
+            ``?driver=sqlite3``.
         clock: answers the present instant; stamps what is written.
         busy_timeout: seconds to wait for another writer.
         log_limit: how many changes the log and the history reach back, at least.
         vfs: the name of a registered apsw VFS; None is the operating system's.
+        driver: ``apsw``, or ``sqlite3`` for the library that Python is linked with, where that is what the program's
+            other connections to the file use; None is what the address says, else ``apsw``.
     """
 
     capabilities = frozenset({HEADS, HISTORY})
@@ -114,14 +139,25 @@ class SqliteEngine:
         busy_timeout: float = 5.0,
         log_limit: int = LOG_LIMIT,
         vfs: str | None = None,
+        driver: SqliteDriver | None = None,
     ) -> None:
         busy_timeout = check_seconds(busy_timeout, field="busy_timeout", longest=LONGEST_TIMEOUT)
         check_count(log_limit, field="log_limit")
+        used = driver_in(url)
+        if driver is not None:
+            used = _check_driver(driver)
+        if used == "sqlite3":
+            from promptkeel.store.sqlite_standard import check_library
+
+            check_library()
+            if vfs is not None:
+                raise InvalidInputError("is one of apsw's, which driver=sqlite3 does not use", field="vfs")
         self.url = url
         self._clock = clock
         self._log_limit = log_limit
         # Resolved once, so that no later change of the working folder or of a link moves the store.
-        self._connections = Connections(DatabaseFile(_resolved(path_of(url)), busy_timeout=busy_timeout, vfs=vfs))
+        file = DatabaseFile(_resolved(path_of(url)), busy_timeout=busy_timeout, vfs=vfs, driver=used)
+        self._connections = Connections(file)
 
     # Short reads
 

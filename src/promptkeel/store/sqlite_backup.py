@@ -9,6 +9,8 @@ from typing import Final
 
 import apsw
 
+from promptkeel.store.sqlite_file import driver_of, open_database
+
 _PAGES: Final = 256
 """As many pages are copied between two reports of progress."""
 
@@ -21,7 +23,7 @@ def copy_pages(source: apsw.Connection, path: Path, on_progress: Callable[[int, 
         path: no file is there.
         on_progress: called with how many pages are done, and how many there are.
     """
-    with closing(apsw.Connection(str(path))) as target:
+    with closing(open_database(path, create=True, driver=driver_of(source))) as target:
         target.pragma("synchronous", "FULL")
         with target.backup("main", source, "main") as backup:
             while not backup.done:
@@ -36,8 +38,7 @@ def take_pages(target: apsw.Connection, path: Path) -> None:
         target: in no transaction; readers of it keep what they see until they read again.
         path: a database in the same page size.
     """
-    flags = apsw.SQLITE_OPEN_READWRITE
-    with closing(apsw.Connection(str(path), flags=flags)) as source:
+    with closing(open_database(path, driver=driver_of(target))) as source:
         source.execute("BEGIN")
         with target.backup("main", source, "main") as backup:
             while not backup.done:
@@ -46,6 +47,6 @@ def take_pages(target: apsw.Connection, path: Path) -> None:
 
 def copy_file(source: Path, path: Path) -> None:
     """Copy a database that is in nobody's hands to a new file."""
-    with closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+    with closing(open_database(source)) as connection:
         connection.execute("BEGIN")
         copy_pages(connection, path, lambda *_: None)

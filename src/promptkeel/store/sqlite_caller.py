@@ -63,10 +63,22 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
     def _own(self, connection: Any) -> apsw.Connection:
         """The connection, as the statements of this store are executed on it."""
         kind = kind_of(connection)
+        if kind in ("apsw", "sqlite3") and kind != self._file.driver:
+            raise TransactionError(
+                f"the store uses the SQLite of {self._file.driver}, and this is a connection of {kind}: two copies of "
+                "SQLite in one process undo each other's file locks and damage the file; "
+                + (
+                    f"open the keel with sqlite:///{self._file.path.name}?driver=sqlite3 to write on it"
+                    if kind == "sqlite3"
+                    else "give a connection of sqlite3, or open the keel without driver=sqlite3"
+                )
+            )
         if kind == "apsw":
             return cast("apsw.Connection", connection)
         if kind == "sqlite3":
-            raise TransactionError("not yet")
+            from promptkeel.store.sqlite_standard import over
+
+            return over(connection)
         what = "a connection to PostgreSQL" if kind is not None else f"a {type(connection).__name__}"
         raise TransactionError(
             f"{self._file.path} is a SQLite file, and {what} does not lead there: give a connection to this very file"
@@ -102,7 +114,13 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
         )
 
     def _begins_by_itself(self) -> bool:
-        return False
+        """Whether its own library begins a transaction before it writes: the sqlite3 module, unless told otherwise."""
+        return self._file.driver == "sqlite3" and self._legacy and self._given.isolation_level is not None
+
+    @property
+    def _legacy(self) -> bool:
+        # From Python 3.12 on; -1 says that isolation_level rules.
+        return getattr(self._given, "autocommit", -1) == -1
 
     def _has_triggers(self) -> bool:
         return bool(self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
@@ -138,6 +156,8 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
 
     def _begin(self) -> None:
         """Begin a transaction where the connection's own library would before it writes."""
+        if not self._connection.in_transaction and self._begins_by_itself():
+            self._connection.execute(f"BEGIN {self._given.isolation_level}")
 
     def _check_schema(self) -> None:
         version: int = self._connection.execute("PRAGMA schema_version").get
@@ -166,6 +186,13 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
     @contextmanager
     def _as_the_store_reads(self) -> Iterator[None]:
         """The connection without what the caller has set to change rows."""
+        if self._file.driver == "sqlite3":
+            kept_factory, self._given.text_factory = self._given.text_factory, str
+            try:
+                yield
+            finally:
+                self._given.text_factory = kept_factory
+            return
         connection = self._connection
         try:
             kept = connection.row_trace, connection.exec_trace
@@ -193,6 +220,11 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
             case apsw.ConnectionClosedError():
                 return _is_closed()
             case apsw.ThreadingViolationError():
+                if self._file.driver == "sqlite3":
+                    return TransactionError(
+                        "the connection belongs to another thread: call on the thread that made it, or make it with "
+                        "check_same_thread=False"
+                    )
                 return TransactionError("the connection is in use by another thread: call one after the other")
         return error
 

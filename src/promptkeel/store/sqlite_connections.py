@@ -30,8 +30,9 @@ from typing import Any, Final, TypeVar, final
 import apsw
 import attrs
 
-from promptkeel.errors import CommitUnknownError
+from promptkeel.errors import CommitUnknownError, StoreUnavailableError
 from promptkeel.store.forking import FORK_PATIENCE, ForkGate
+from promptkeel.store.sqlite_companions import identity_of
 from promptkeel.store.sqlite_file import DatabaseFile, FileMovedError, close
 from promptkeel.store.sqlite_schema import check_triggers
 
@@ -99,9 +100,19 @@ class Connections:
         self._next_look = 0.0
         self._schema = self._first_schema = -1
         self._held_for_fork: list[threading.Lock] = []
+        self._refuse_two_libraries()
         with self._state:
             self._open_file()
         _OPEN.add(self)
+
+    def _refuse_two_libraries(self) -> None:
+        found = identity_of(self.file.path)
+        for other in list(_OPEN):
+            if found is not None and other.file.identity == found and other.file.driver != self.file.driver:
+                raise StoreUnavailableError(
+                    f"{self.file.path} is open in this process with driver={other.file.driver}: two copies of SQLite "
+                    "in one process undo each other's locks and damage the file; open it with the same driver"
+                )
 
     # Roles
 

@@ -5,7 +5,8 @@ itself always tells, and another program's database is refused before anything o
 process its locks on it, so it is never opened by any means but SQLite's own.
 
 The standard library's ``sqlite3`` is another copy of SQLite: in one process the two do not see each other's locks. From
-another process, as from a shell, it is a client like any other.
+another process, as from a shell, it is a client like any other. So a store uses one of them for everything: apsw's own,
+or with ``driver=sqlite3`` Python's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Literal, final
 
 import apsw
 
@@ -42,6 +43,27 @@ LONGEST_TIMEOUT: Final = 2_000_000
 """Seconds; SQLite counts milliseconds in 32 bits."""
 
 
+SqliteDriver = Literal["apsw", "sqlite3"]
+"""Whose copy of SQLite is used: the one that apsw brings, or the one that Python is linked with."""
+
+
+def open_database(
+    path: Path, *, create: bool = False, vfs: str | None = None, driver: SqliteDriver = "apsw"
+) -> apsw.Connection:
+    """A connection to a file."""
+    if driver == "sqlite3":
+        from promptkeel.store.sqlite_standard import connect
+
+        return connect(path, create=create)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    return apsw.Connection(str(path), flags=flags, vfs=vfs)
+
+
+def driver_of(connection: object) -> SqliteDriver:
+    """Whose copy of SQLite a connection is of."""
+    return "apsw" if isinstance(connection, apsw.Connection) else "sqlite3"
+
+
 class FileMovedError(Exception):
     """Another file is at the path than the one that was opened; whoever connects looks at the file again."""
 
@@ -60,13 +82,17 @@ class DatabaseFile:
         path: where it is.
         busy_timeout: seconds to wait for another writer.
         vfs: the name of a registered apsw VFS; None is the operating system's.
+        driver: whose copy of SQLite opens it.
     """
 
-    def __init__(self, path: Path, *, busy_timeout: float, vfs: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, busy_timeout: float, vfs: str | None = None, driver: SqliteDriver = "apsw"
+    ) -> None:
         self.path = path
         self.busy_timeout = busy_timeout
         self.identity: Identity | None = None
         self.companions = Companions(path)
+        self.driver: SqliteDriver = driver
         self._vfs = vfs
 
     def connect(self, *, query_only: bool, create: bool = False) -> apsw.Connection:
@@ -75,8 +101,7 @@ class DatabaseFile:
         Raises:
             FileMovedError: another file is there than the one that was prepared.
         """
-        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        connection = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs)
+        connection = open_database(self.path, create=create, vfs=self._vfs, driver=self.driver)
         try:
             # Before anything is read: the first read opens the write-ahead log that is beside the file.
             self._check_identity()
@@ -157,22 +182,45 @@ class DatabaseFile:
             raise NotAStoreError(f"{self.path} is not a file; name a database file")
         if size == 0:
             return True
-        # Closing a file descriptor of its own would drop the locks that SQLite holds in this process.
-        file = apsw.VFSFile(self._vfs or "", str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-        try:
-            header = file.xRead(min(size, _HEADER), 0)
-        finally:
-            file.xClose()
+        # Closing a file descriptor of its own would drop the locks that SQLite holds in this process. What is too short
+        # to be a database has none.
+        if self.driver == "sqlite3" and size >= _HEADER:
+            return self._read_standard_header()
+        header = self.path.read_bytes() if self.driver == "sqlite3" else self._read_bytes(min(size, _HEADER))
         if len(header) < _HEADER and _MAGIC.startswith(header[: len(_MAGIC)]):
             raise NotAStoreError(
                 f"{self.path} has {len(header)} bytes, too few for a database: it may have been cut off; restore a "
                 "backup; it was not touched"
             )
         if not header.startswith(_MAGIC):
-            raise NotAStoreError(f"{self.path} is not a SQLite database; it was not touched")
+            raise self._is_no_database()
         if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-            raise NotAStoreError(f"{self.path} is another program's SQLite database; it was not touched")
+            raise self._is_not_ours()
         return False
+
+    def _read_bytes(self, count: int) -> bytes:
+        file = apsw.VFSFile(self._vfs or "", str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        try:
+            return file.xRead(count, 0)
+        finally:
+            file.xClose()
+
+    def _read_standard_header(self) -> bool:
+        from promptkeel.store.sqlite_standard import application_id
+
+        try:
+            found = application_id(self.path)
+        except apsw.NotADBError:
+            raise self._is_no_database() from None
+        if found != APPLICATION_ID:
+            raise self._is_not_ours()
+        return False
+
+    def _is_no_database(self) -> NotAStoreError:
+        return NotAStoreError(f"{self.path} is not a SQLite database; it was not touched")
+
+    def _is_not_ours(self) -> NotAStoreError:
+        return NotAStoreError(f"{self.path} is another program's SQLite database; it was not touched")
 
     def _make_folder(self) -> None:
         try:

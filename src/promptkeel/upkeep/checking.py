@@ -44,11 +44,11 @@ def check(url: str) -> Audit:
         StoreUnavailableError: it cannot be opened.
     """
     if url.startswith("sqlite:"):
-        from promptkeel.store.sqlite import path_of
+        from promptkeel.store.sqlite import driver_in, path_of
         from promptkeel.store.sqlite_audit import audit_file
         from promptkeel.store.sqlite_file import DatabaseFile
 
-        return audit_file(DatabaseFile(path_of(url).absolute(), busy_timeout=5.0))
+        return audit_file(DatabaseFile(path_of(url).absolute(), busy_timeout=5.0, driver=driver_in(url)))
     from promptkeel.instants import system_clock
     from promptkeel.store.opening import open_engine
 
