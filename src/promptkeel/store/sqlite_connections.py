@@ -106,7 +106,11 @@ class Connections:
         _OPEN.add(self)
 
     def _refuse_two_libraries(self) -> None:
-        found = identity_of(self.file.path)
+        try:
+            found = identity_of(self.file.path)
+        except OSError:
+            # What is wrong with the path is said by whoever opens it.
+            return
         for other in list(_OPEN):
             if found is not None and other.file.identity == found and other.file.driver != self.file.driver:
                 raise StoreUnavailableError(

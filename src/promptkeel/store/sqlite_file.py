@@ -212,6 +212,8 @@ class DatabaseFile:
             found = application_id(self.path)
         except apsw.NotADBError:
             raise self._is_no_database() from None
+        except apsw.CorruptError as error:
+            raise self.translate(error) from error
         if found != APPLICATION_ID:
             raise self._is_not_ours()
         return False

@@ -23,6 +23,7 @@ from urllib.parse import quote
 import apsw
 
 from promptkeel.errors import StoreUnavailableError
+from promptkeel.store.sqlite_companions import Identity, identity_of
 
 OLDEST: Final = (3, 40, 0)
 """The oldest library whose SQL the schema is written in."""
@@ -32,8 +33,8 @@ MOST_READ: Final = 1 << 28
 _NUMBERED: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?(\d*)""")
 _UNDECODABLE: Final = "Could not decode to UTF-8"
 _CLOSED: Final = "Cannot operate on a closed database"
-_ABANDONED: Final[list[sqlite3.Connection]] = []
-"""Connections whose closing would write a log into a file that it does not belong to any more."""
+_ABANDONED: Final[dict[Identity, list[sqlite3.Connection]]] = {}
+"""Connections whose closing would write a log into a file that it does not belong to any more, by that file."""
 
 
 def check_library() -> None:
@@ -50,7 +51,15 @@ def check_library() -> None:
 
 
 def connect(path: Path, *, create: bool) -> apsw.Connection:
-    """A new connection to a file."""
+    """A new connection to a file.
+
+    Raises:
+        apsw.CorruptError: the library still has a write-ahead log of it that is gone.
+    """
+    if _ABANDONED and identity_of(path) in _ABANDONED:
+        raise apsw.CorruptError(
+            "its write-ahead log was replaced, and this Python cannot let go of the one before: end this process"
+        )
     with _in_words_of_apsw():
         raw = sqlite3.connect(
             _address(path, mode="rwc" if create else "rw"),
@@ -190,8 +199,12 @@ class StandardConnection:
     def close(self) -> None:
         """Close it."""
         if self._must_not_close:
-            _ABANDONED.append(self.raw)
-            return
+            name = self.execute("PRAGMA database_list").fetchall()[0][2]
+            found = identity_of(Path(name))
+            # Where there is no log by its name, closing can only put back what is in the one that is open.
+            if found is not None and Path(f"{name}-wal").exists():
+                _ABANDONED.setdefault(found, []).append(self.raw)
+                return
         with _in_words_of_apsw():
             self.raw.close()
 
