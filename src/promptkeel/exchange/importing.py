@@ -3,9 +3,9 @@
 All or nothing by default. With a chunk, each transaction also writes a mark: how many lines and bytes of the stream it
 ends behind, their hash, and which of those lines were refused. After a crash the next import of the same name checks
 the hash, tries the refused lines again and goes on behind the mark; a stream that does not begin with those bytes, or
-that is read in another way, is imported from its start. The mark goes with the last chunk. Memory is bounded by the
-longest line and, with a chunk, by the numbers of the refused lines. An edge that stands before its ends waits, in
-memory, until everything else is taken.
+that is read in another way, is imported from its start. The mark goes with the last chunk. Some hundred lines are
+read at once, so that a store can look for what they say together; memory is bounded by them and, with a chunk, by the
+numbers of the refused lines. An edge that stands before its ends waits, in memory, until everything else is taken.
 
 Refused lines are told one by one and the others are taken, unless the import is strict. A line of a file of refused
 lines stands for the line that was refused, so that such a file is mended and imported again.
@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, Final, final
 
 import attrs
@@ -27,13 +27,15 @@ from promptkeel.exchange.entries import Authored, Entry, LineFormat, Statement, 
 from promptkeel.exchange.reading import Line, LineReader, hash_of_prefix
 from promptkeel.exchange.taking import MissingEndError, take
 from promptkeel.steps import Call, Steps
-from promptkeel.store.base import Engine
+from promptkeel.store.base import Engine, NodeKey
 from promptkeel.store.decisions import perform
 from promptkeel.store.facade import StoreCore
 from promptkeel.store.operations import Decide, Mark, Transaction
 
 _EVERY: Final = 500
 """Progress is told after as many lines."""
+_TOGETHER: Final = 500
+"""So many lines are looked for together."""
 _KEPT: Final = 100
 """As many refused lines are in the report itself."""
 _DONE: Final = ("inserted", "updated", "confirmed", "linked", "unchanged")
@@ -234,34 +236,61 @@ class _Importing:
     def take_lines(self, transaction: Transaction, now: int) -> None:
         """Take the lines of one transaction."""
         taken = 0
-        while self._chunk is None or taken < self._chunk:
+        while not self.ended and (self._chunk is None or taken < self._chunk):
+            lines = self._next_lines(_TOGETHER if self._chunk is None else min(_TOGETHER, self._chunk - taken))
+            taken += len(lines)
+            said = [self._entries(line) for line in lines]
+            transaction.expect(*_keys_of(said))
+            for line, entries in zip(lines, said, strict=True):
+                self._take_line(transaction, line, entries, now)
+        if self.ended:
+            waiting, self._waiting = sorted(self._waiting, key=self._turn), []
+            for line in waiting:
+                self._take_line(transaction, line, self._entries(line), now, waits=False)
+            self._settings.on_progress(self._reader.offset)
+        if self._refused and self._settings.strict:
+            raise _RefusedError
+        self._put_mark(transaction, now)
+
+    def _next_lines(self, count: int) -> list[Line]:
+        """The next lines to be taken, at most so many; fewer at the end."""
+        lines: list[Line] = []
+        while len(lines) < count:
             line = self._reader.next()
             if line is None:
                 self.ended = True
                 break
             if line.number % _EVERY == 0:
                 self._settings.on_progress(self._reader.offset)
-            if line.is_blank or (line.number <= self._resumed and line.number not in self._again):
-                continue
-            taken += 1
-            self._take_line(transaction, line, now)
-        if self.ended:
-            waiting, self._waiting = sorted(self._waiting, key=self._turn), []
-            for line in waiting:
-                self._take_line(transaction, line, now, waits=False)
-            self._settings.on_progress(self._reader.offset)
-        if self._refused and self._settings.strict:
-            raise _RefusedError
-        self._put_mark(transaction, now)
+            if not line.is_blank and (line.number > self._resumed or line.number in self._again):
+                lines.append(line)
+        return lines
+
+    def _entries(self, line: Line) -> tuple[Entry, ...] | Exception:
+        """What a line says, or why it says nothing."""
+        try:
+            return _read(self._format, line)
+        except (ExchangeError, InvalidInputError) as error:
+            return error
 
     def _turn(self, line: Line) -> float:
         """The order in which lines that waited are taken: histories from their first revision on, then edges."""
         numbers = [entry.number for entry in _read(self._format, line) if isinstance(entry, Authored)]
         return min(numbers, default=math.inf)
 
-    def _take_line(self, transaction: Transaction, line: Line, now: int, *, waits: bool = True) -> None:
+    def _take_line(
+        self,
+        transaction: Transaction,
+        line: Line,
+        entries: tuple[Entry, ...] | Exception,
+        now: int,
+        *,
+        waits: bool = True,
+    ) -> None:
+        if isinstance(entries, Exception):
+            self._refuse(line, entries)
+            return
         try:
-            entries = _read(self._format, line)
             self._counts.update(
                 take(
                     transaction,
@@ -315,6 +344,21 @@ class _Importing:
             dry_run=self._settings.dry_run,
             first_rejected=tuple(sorted(self._first, key=lambda rejected: rejected.line)),
         )
+
+
+def _keys_of(said: Iterable[tuple[Entry, ...] | Exception]) -> tuple[list[NodeKey], list[tuple[str, str, str]]]:
+    """The nodes and labels that lines are going to be compared with."""
+    statements = [
+        entry
+        for entries in said
+        if not isinstance(entries, Exception)
+        for entry in entries
+        if isinstance(entry, Statement)
+    ]
+    return (
+        [(each.node.scope.root, each.node.id) for each in statements],
+        [(each.node.scope.root, each.node.scope.path, each.node.label) for each in statements if not each.identified],
+    )
 
 
 def _read_mark(mark: str) -> dict[str, Any] | None:

@@ -341,6 +341,11 @@ class Transaction(Finder, Protocol):
     def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
         """The live node at exactly this scope with exactly this label; of several, the least id."""
 
+    def expect(self, keys: Iterable[NodeKey], labels: Iterable[tuple[str, str, str]]) -> None:
+        """Say what is going to be asked for, so that it can be fetched together: nodes by root and id, live ones by
+        root, scope path and label. Nothing else changes by it.
+        """
+
     def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
         """Every kept version of a node, oldest first; the last is the node as it is now."""
 

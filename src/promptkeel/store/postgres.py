@@ -40,6 +40,7 @@ from promptkeel.store.base import (
 )
 from promptkeel.store.decisions import perform, visible_node
 from promptkeel.store.operations import Operation, Outcome
+from promptkeel.store.postgres_batch import keys_of
 from promptkeel.store.postgres_connections import Address, Connection, Connections
 from promptkeel.store.postgres_listening import Listener
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, statements
@@ -219,7 +220,11 @@ class PostgresEngine(Hearing):
         def work(connection: Connection) -> tuple[tuple[Outcome, ...], dict[str, int]]:
             now = self._clock()
             transaction = PostgresTransaction(connection, self._texts, self._connections.lock, buckets)
-            return tuple(perform(transaction, operation, now) for operation in operations), transaction.written
+            if len(operations) > 1:
+                transaction.expect(*keys_of(operations))
+            outcomes = tuple(perform(transaction, operation, now) for operation in operations)
+            transaction.flush()
+            return outcomes, transaction.written
 
         outcomes, written = self._connections.transact(
             work, buckets=buckets, keep=not dry_run, again=may_repeat(operations)

@@ -29,6 +29,7 @@ from promptkeel.store.base import Engine
 from promptkeel.store.caller import kind_of
 from promptkeel.store.decisions import perform
 from promptkeel.store.operations import Operation, Outcome
+from promptkeel.store.postgres_batch import keys_of
 from promptkeel.store.postgres_connections import Connection, Connections
 from promptkeel.store.postgres_reads import Rows
 from promptkeel.store.postgres_writes import PostgresTransaction
@@ -223,7 +224,10 @@ class PostgresAttachedEngine(AttachedEngine[Rows]):
     def _write(self, operations: Sequence[Operation]) -> tuple[Outcome, ...]:
         now = self._clock()
         transaction = PostgresTransaction(self._connection, self._texts, self._connections.lock, ())
+        if len(operations) > 1:
+            transaction.expect(*keys_of(operations))
         outcomes = tuple(perform(transaction, operation, now) for operation in operations)
+        transaction.flush()
         self._after(self._connection, transaction.written)
         return outcomes
 

@@ -22,6 +22,7 @@ from promptkeel.scope import TenantScope
 from promptkeel.store.base import NodeKey, Receipt, Testimony
 from promptkeel.store.decisions import visible_node
 from promptkeel.store.operations import LINEAGE, AppendBlock, Decide, Link, Remember
+from promptkeel.store.postgres_batch import BATCH, MOST, Expected
 from promptkeel.store.postgres_connections import Connection
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, subtree
 from promptkeel.store.rows import edge_of, node_of, root_of_path
@@ -42,6 +43,7 @@ WRITES: Final = {
     "locked node": STATEMENTS["node"] + " FOR UPDATE",
     "shared node": STATEMENTS["node"] + " FOR SHARE",
     "insert": "INSERT INTO {S}.nodes(<COLUMNS>) VALUES (<VALUES>)",
+    **BATCH,
     "update": "UPDATE {S}.nodes SET (<COLUMNS>) = ROW(<VALUES>) WHERE root = %(old_root)s AND id = %(old_id)s",
     "testify": """
 INSERT INTO {S}.testimonies(root, id, number, kind, source, recorded_at, trust, at, properties, scope)
@@ -167,39 +169,82 @@ class PostgresTransaction:
         self._texts = texts
         self._lock = lock
         self._held = set(held)
+        self._expected = Expected(self._rows)
+        self._new: list[MemoryNode] = []
         self.written: dict[str, int] = {}
-        self.is_erased = self._rows.is_erased
         self.erased_at = self._rows.erased_at
-        self.versions = self._rows.versions
-        self.testimonies = self._rows.testimonies
 
-    def _hold(self, kind: str, path: str) -> None:
-        wanted = bucket(kind, path)
-        if wanted not in self._held:
-            self._connection.execute(self._lock([wanted]))
-            self._held.add(wanted)
+    def _hold(self, kind: str, *paths: str) -> None:
+        wanted = sorted({bucket(kind, path) for path in paths} - self._held)
+        if wanted:
+            self._connection.execute(self._lock(wanted))
+            self._held.update(wanted)
+
+    def expect(self, keys: Iterable[NodeKey], labels: Iterable[tuple[str, str, str]]) -> None:
+        """Fetch what is going to be asked for: nodes by root and id, live ones by root, scope and label."""
+        labels = list(labels)
+        self._hold("scope", *(scope for _, scope, _ in labels))
+        self.flush()
+        self._expected.fetch(keys, labels)
+
+    def flush(self) -> None:
+        """Send the new nodes that were gathered; to be called before the transaction ends."""
+        new, self._new = self._new, []
+        if len(new) == 1:
+            self._connection.execute(self._texts["insert"], _columns(new[0]))
+        elif new:
+            columns = [_columns(node) for node in new]
+            self._connection.execute(
+                self._texts["insert many"], {f"many_{name}": [each[name] for each in columns] for name in columns[0]}
+            )
 
     def _execute(self, name: str, **arguments: Any) -> int:
+        self.flush()
         return self._connection.execute(self._texts[name], arguments).rowcount
 
     def find(self, root: str, node_id: str) -> MemoryNode | None:
         """The node of this identity, in whatever state; it stays as it is until the transaction ends."""
+        return self._expected.node((root, node_id), lambda: self._fetch_node(root, node_id))
+
+    def _fetch_node(self, root: str, node_id: str) -> MemoryNode | None:
+        self.flush()
         found = self._rows.fetch("locked node" if root else "shared node", root=root, id=node_id)
         return node_of(found[0]) if found else None
+
+    def is_erased(self, root: str, node_id: str) -> bool:
+        """Whether a node of this identity was erased."""
+        return self._expected.erased((root, node_id), lambda: self._rows.is_erased(root, node_id))
+
+    def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:
+        """Every kept version of a node, oldest first; the last is the node as it is now."""
+        self.flush()
+        return self._rows.versions(node)
+
+    def testimonies(self, node: MemoryNode) -> tuple[Testimony, ...]:
+        """The testimonies kept with a node, oldest first."""
+        return self._rows.testimonies(node)
 
     def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
         """The live node at exactly this scope with exactly this label; of several, the least id."""
         self._hold("scope", scope.path)
+        return self._expected.live((scope.path, label), lambda: self._fetch_live(scope, label))
+
+    def _fetch_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
+        self.flush()
         return self._rows.find_live(scope, label)
 
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
-        self._execute("insert", **_columns(node))
+        self._new.append(node)
+        self._expected.inserted(node)
         self._count(node.scope.root)
+        if len(self._new) >= MOST:
+            self.flush()
 
     def update(self, node: MemoryNode, previous: MemoryNode) -> None:
         """Replace ``previous`` by ``node``; a trigger keeps the old version."""
         self._execute("update", **_columns(node), old_root=previous.scope.root, old_id=previous.id)
+        self._expected.changed(previous, node)
         self._count(node.scope.root)
 
     def _count(self, root: str) -> None:
@@ -225,6 +270,7 @@ class PostgresTransaction:
 
         Of a node that is gone already, by raw SQL, and has left versions behind: remove those.
         """
+        self._expected.changed(node)
         key = {"root": node.scope.root, "id": node.id}
         deleted = self._execute("delete", **key)
         made = self._rows.value("made", **key)
@@ -254,6 +300,7 @@ class PostgresTransaction:
     def put_receipt(self, receipt: Receipt) -> None:
         """Keep a receipt in place of the one of this identity, if there is one."""
         columns = _receipt_columns(receipt)
+        self._expected.forget(columns["root"], receipt.node_id)
         if not self._execute("change receipt", **columns):
             # It comes from elsewhere: no heads of this store ever showed the node.
             last = self._rows.value("last seq")
@@ -262,6 +309,7 @@ class PostgresTransaction:
 
     def every_version(self, scope: TenantScope) -> Iterable[MemoryNode]:
         """Every kept version of what is stored at a scope and below, those of a node oldest first."""
+        self.flush()
         rows = self._rows.fetch("versions below", **subtree(scope)) if scope.path else self._rows.fetch("all versions")
         found: dict[NodeKey, list[MemoryNode]] = {}
         for node in (*(node_of(row) for row in rows), *self._rows.stored(scope).nodes):
@@ -270,6 +318,7 @@ class PostgresTransaction:
 
     def edges_into(self, root: str, node_id: str, edge_type: str) -> Iterable[NodeKey]:
         """The nodes at the starts of a node's incoming edges of one type."""
+        self.flush()
         name = "edges into" if root else "edges into the deployment"
         return [
             (start_root, start) for start_root, start in self._rows.fetch(name, root=root, id=node_id, type=edge_type)

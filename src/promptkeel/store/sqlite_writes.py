@@ -94,6 +94,9 @@ class SqliteTransaction:
         self.every_version = self._rows.every_version
         self.edges_into = self._rows.edges_into
 
+    def expect(self, keys: Iterable[NodeKey], labels: Iterable[tuple[str, str, str]]) -> None:
+        """Nothing: asking one by one costs no round trips here."""
+
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
         self._connection.execute(_INSERT, _columns(node))

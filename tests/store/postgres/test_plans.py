@@ -22,6 +22,13 @@ ARGUMENTS: dict[str, Any] = {
     "recorded": 0, "trust": None, "created": 0, "updated": 0, "state": "live", "properties": "{}",
     "old_root": ADA.root, "old_id": "n1", "kind": "confirmed", "at": 0, "made": 1, "ended": None, "versions": 0,
     "edges": 0, "testimonies": 0, "request": None, "type": "about", "end_root": ADA.root, "end": "n2",
+    "starts": ["SOUL:x"], "labels": ["SOUL:x"],
+}  # fmt: skip
+ARGUMENTS |= {
+    f"many_{name}": [ARGUMENTS[name]]
+    for name in (
+        "scope", "label", "id", "source", "recorded", "trust", "created", "updated", "state", "properties", "root"
+    )
 }  # fmt: skip
 
 EVERY_PARTITION = {"all stored", "all stored edges", "all receipts", "all versions"}
