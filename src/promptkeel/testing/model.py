@@ -160,7 +160,8 @@ class ModelStore:
 
     def touched_since(self, scope: TenantScope, until: int, prefix: str = "") -> set[tuple[str, str]]:
         """The scope and id of every node that changed visibly in a lane since then, erased ones too."""
-        events = self.truth[until:]
+        # What was in no lane, before or after, has not changed visibly, even for those who ask about every label.
+        events = [event for event in self.truth[until:] if (event.before, event.after) != (None, None)]
         return {(event.scope, event.id) for event in events if event.scope in scope.chain and event.touches(prefix)}
 
     # Writes

@@ -144,3 +144,31 @@ def test_a_thousand_new_statements_cost_few_round_trips(engine: PostgresEngine) 
     assert len(asked) <= 10
     again = engine.apply(said)
     assert {outcome.kind for outcome in again} <= {"confirmed", "unchanged"}
+
+
+def test_what_a_batch_knows_beforehand_follows_what_it_does(engine: PostgresEngine) -> None:
+    scope = TenantScope.parse("org:acme/user:u1")
+
+    def said(name: str, label: str) -> Remember:
+        return Remember(MemoryNode(id=name, scope=scope, label=label))
+
+    engine.apply([said("a", "SOUL:x")])
+    outcomes = engine.apply(
+        [
+            said("b", "SOUL:x"),  # is known, and confirms a
+            Correct(scope=scope, node_id="a", label="SOUL:y", recorded=NOW * 2),
+            said("c", "SOUL:x"),  # nobody says it any more
+            Erase(scope, "c"),
+            said("b", "SOUL:x"),
+            Retract(scope, "b"),
+            said("d", "SOUL:x"),
+            Put(MemoryNode(id="e", scope=scope, label="SOUL:y")),
+            said("f", "SOUL:y"),
+        ]
+    )
+    kinds = [outcome.kind for outcome in outcomes]
+    assert kinds[1:8] == ["updated", "inserted", "erased", "inserted", "retracted", "inserted", "inserted"]
+    live = {(node.id, node.label) for node in engine.query_nodes(scope, None, None)}
+    assert live == {("d", "SOUL:x"), ("a", "SOUL:y"), ("e", "SOUL:y")}
+    with pytest.raises(PromptkeelError):
+        engine.apply([said("g", "SOUL:g"), Put(MemoryNode(id="c", scope=scope, label="SOUL:c"))])
