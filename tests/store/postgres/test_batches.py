@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptkeel.errors import PromptkeelError
+from promptkeel.errors import NodeErasedError, NodeExistsError, PromptkeelError
 from promptkeel.model import MemoryEdge, MemoryNode
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Head, Heads
@@ -172,3 +172,8 @@ def test_what_a_batch_knows_beforehand_follows_what_it_does(engine: PostgresEngi
     assert live == {("d", "SOUL:x"), ("a", "SOUL:y"), ("e", "SOUL:y")}
     with pytest.raises(PromptkeelError):
         engine.apply([said("g", "SOUL:g"), Put(MemoryNode(id="c", scope=scope, label="SOUL:c"))])
+    again = Put(MemoryNode(id="h", scope=scope, label="SOUL:h"))
+    with pytest.raises(NodeErasedError):
+        engine.apply([again, Erase(scope, "h"), again])
+    with pytest.raises(NodeExistsError):
+        engine.apply([again, again])
