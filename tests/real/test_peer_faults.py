@@ -164,10 +164,10 @@ def test_a12_wildcards_in_a_prefix_are_ordinary_characters(tmp_path, prefix, out
 
 
 def test_a13_a_foreign_label_or_scope_is_an_error_and_renders_nothing():
-    with pytest.raises(pk.ScannerError, match="EVENT"):
-        prompt_of(node("SOUL: a"), node("EVENT: secret", "2"))
-    with pytest.raises(pk.ScannerError):
-        prompt_of(node("SOUL: of another", "2", scope=BOB))
+    for nodes in ((node("SOUL: a"), node("EVENT: secret", "2")), (node("SOUL: of another", "2", scope=BOB),)):
+        with pytest.raises(pk.BlockContractError, match="USER_PROFILE at scope") as caught:
+            prompt_of(*nodes)
+        assert isinstance(caught.value.__cause__, pk.ScannerError)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
