@@ -218,6 +218,27 @@ def test_a_transaction_that_others_overtook_must_be_run_again(keel, file):
         refused(keel, connection, "run the whole of it again", TransactionRetryError)
 
 
+def test_nobody_writes_between_what_a_call_saw_and_what_it_writes(file):
+    kept_out = []
+
+    def clock() -> int:
+        with contextlib.closing(apsw.Connection(file)) as other:
+            try:
+                other.execute("INSERT INTO orders VALUES (1)")
+            except apsw.BusyError as error:
+                kept_out.append(error)
+        return 1_767_225_600_000_000
+
+    with (
+        contextlib.closing(apsw.Connection(file)) as connection,
+        blocking.open(f"sqlite:///{file}", blocks=BLOCKS, clock=clock) as keel,
+    ):
+        connection.execute("CREATE TABLE orders(number); BEGIN")
+        keel.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
+        assert kept_out
+        connection.execute("COMMIT")
+
+
 @pytest.mark.parametrize("query", ["mode=ro", "driver=", "driver=pysqlite", "driver=sqlite3&timeout=3"])
 def test_an_address_says_what_it_may_hold(file, query):
     with pytest.raises((NotAStoreError, InvalidInputError), match="driver"):
