@@ -77,7 +77,7 @@ class World:
         facts = await awaited(self.keel.facts(SCOPE))
         prompt = (await awaited(self.keel.prompt(SCOPE))).text
         values = [fact.value for fact in facts]
-        assert all(value in prompt for value in values)
+        assert all(value.rpartition(": ")[2] in prompt for value in values)
         assert (await awaited(self.keel.prompt(SCOPE))).text == prompt
         return sorted(values)
 
