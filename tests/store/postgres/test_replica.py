@@ -522,3 +522,18 @@ class Replicas(RuleBasedStateMachine):
 def test_random_programs_never_read_anything_stale_strictly(pair):
     machine = type("OfThisPair", (Replicas,), {"pair": pair})
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=25, deadline=None))
+
+
+# The caller's transaction
+
+
+def test_a_callers_transaction_is_one_of_the_primary(addresses, replayed):
+    url, replica = addresses
+    with opened(addresses) as keel, psycopg.connect(url) as connection:
+        keel.on(connection).remember(ADA, "prefers tea", block="USER_PROFILE")
+        assert [fact.value for fact in keel.on(connection).facts(ADA)] == ["prefers tea"]
+        assert keel.facts(ADA) == ()
+        connection.commit()
+        assert [fact.value for fact in keel.facts(ADA)] == ["prefers tea"]
+        with psycopg.connect(replica) as other, pytest.raises(pk.PromptkeelError, match="another server"):
+            keel.on(other).remember(ADA, "prefers coffee", block="USER_PROFILE")
