@@ -217,6 +217,10 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
                 return StoreReadOnlyError(
                     "the connection is read-only: give one that may write (opened for writing, PRAGMA query_only off)"
                 )
+            case apsw.FullError() | apsw.IOError() if not self._connection.in_transaction:
+                return type(error)(
+                    f"{error} (SQLite has rolled back the whole of your transaction: run all of it again)"
+                )
             case apsw.ConnectionClosedError():
                 return _is_closed()
             case apsw.ThreadingViolationError():

@@ -21,6 +21,7 @@ from promptkeel import (
     NotAStoreError,
     StoreBusyError,
     StoreDamagedError,
+    StoreFullError,
     StoreReadOnlyError,
     StoreUnavailableError,
     TransactionError,
@@ -249,6 +250,19 @@ def test_a_library_that_is_too_old_is_said(file, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 31, 1))
     with pytest.raises(StoreUnavailableError, match="or later: leave driver=sqlite3 out"):
         blocking.open_store(f"sqlite:///{file}?driver=sqlite3")
+
+
+def test_a_full_disk_leaves_nothing_half_written(keel, file):
+    with contextlib.closing(apsw.Connection(file)) as connection:
+        connection.execute("CREATE TABLE orders(number)")
+        pages = connection.pragma("page_count")
+        connection.pragma("max_page_count", pages)
+        connection.execute("BEGIN; INSERT INTO orders VALUES (1)")
+        with pytest.raises(StoreFullError):
+            keel.on(connection).remember(SCOPE, "a long text " * 10_000, block="PROFILE")
+        assert connection.in_transaction
+        connection.execute("INSERT INTO orders VALUES (2); COMMIT")
+        assert connection.execute("SELECT count(*) FROM orders").get == 2
 
 
 def test_row_traces_of_the_caller_are_neither_used_nor_lost(file):
