@@ -342,8 +342,11 @@ class Transaction(Finder, Protocol):
         """The live node at exactly this scope with exactly this label; of several, the least id."""
 
     def expect(self, keys: Iterable[NodeKey], labels: Iterable[tuple[str, str, str]]) -> None:
-        """Say what is going to be asked for, so that it can be fetched together: nodes by root and id, live ones by
-        root, scope path and label. Nothing else changes by it.
+        """Say what is going to be asked for, so that it can be fetched together.
+
+        Args:
+            keys: nodes by root and id.
+            labels: live nodes by root, scope path and label.
         """
 
     def versions(self, node: MemoryNode) -> tuple[MemoryNode, ...]:

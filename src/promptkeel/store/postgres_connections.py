@@ -151,7 +151,7 @@ class Connections:
 
     # Lending
 
-    def connect(self, **parameters: int) -> Connection:
+    def connect(self, **parameters: Any) -> Connection:
         """A new connection in autocommit that prepares nothing on the server; with these libpq parameters too."""
         try:
             connection = psycopg.Connection.connect(

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 import weakref
-from typing import Final, final
+from typing import Any, Final, final
 
 import psycopg
 
@@ -50,8 +50,8 @@ class _Doorbell:
 
     def __init__(self) -> None:
         self.inside, self._outside = socket.socketpair()
-        self.inside.setblocking(False)
-        self._outside.setblocking(False)
+        for end in (self.inside, self._outside):
+            end.settimeout(0)
 
     def ring(self) -> None:
         """End the wait. A full pipe rings already, and a closed one has nobody inside."""
@@ -196,7 +196,7 @@ class Listener:
     def _wait(self, doorbell: _Doorbell, seconds: float, connection: Connection | None = None) -> bool:
         """Wait until something comes or the time is over; whether to go on."""
         end = time.monotonic() + seconds
-        sources = [doorbell.inside] if connection is None else [doorbell.inside, connection]
+        sources: list[Any] = [doorbell.inside] if connection is None else [doorbell.inside, connection]
         while True:
             ready, _, _ = select.select(sources, [], [], max(0.0, end - time.monotonic()))
             if doorbell.inside in ready:
