@@ -347,6 +347,7 @@ BEGIN
   END LOOP;
   SET CONSTRAINTS ALL IMMEDIATE;
   DELETE FROM pulse;
+  UPDATE meta SET value = '0' WHERE key = 'watched_until';
   PERFORM setval('seqs', 1, false);
   ALTER TABLE heads ENABLE ALWAYS TRIGGER heads_stay;
 END $$

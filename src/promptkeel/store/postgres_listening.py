@@ -11,12 +11,12 @@ later. A pooler gives its clients a process number of its own making, by which i
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import threading
 import time
 import weakref
-from typing import Any, Final, final
+from typing import Final, final
 
 import psycopg
 
@@ -46,7 +46,7 @@ _NEVER: Final = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySq
 
 
 class _Doorbell:
-    """A pipe that ends a wait in ``select``; rung from any thread, and from a garbage collection in any."""
+    """A pipe that ends a wait; rung from any thread, and from a garbage collection in any."""
 
     def __init__(self) -> None:
         self.inside, self._outside = socket.socketpair()
@@ -109,14 +109,25 @@ class Listener:
         with self._lock:
             if not self._is_wanted:
                 return
-            self._audience.add(who)
             if self._doorbell is None:
-                self._doorbell = _Doorbell()
-                self._thread = threading.Thread(
-                    target=self._stay, args=(self._doorbell,), name="promptkeel-listen", daemon=True
-                )
-                self._thread.start()
-            weakref.finalize(who, self._doorbell.ring).atexit = False
+                # Where no thread can be had, as while the interpreter ends, the poll has to do.
+                with contextlib.suppress(OSError, RuntimeError):
+                    self._start()
+            if self._doorbell is not None:
+                # In this order: of a life that ends, the newest reference is told first, and the set must know by then.
+                weakref.finalize(who, self._doorbell.ring).atexit = False
+                self._audience.add(who)
+
+    def _start(self) -> None:
+        doorbell = _Doorbell()
+        thread = threading.Thread(target=self._stay, args=(doorbell,), name="promptkeel-listen", daemon=True)
+        try:
+            # It waits for the lock first.
+            thread.start()
+        except RuntimeError:
+            doorbell.close()
+            raise
+        self._doorbell, self._thread = doorbell, thread
 
     def close(self) -> None:
         """Listen no more; back once the thread has ended, unless the server keeps it for longer than is waited for."""
@@ -196,17 +207,22 @@ class Listener:
     def _wait(self, doorbell: _Doorbell, seconds: float, connection: Connection | None = None) -> bool:
         """Wait until something comes or the time is over; whether to go on."""
         end = time.monotonic() + seconds
-        sources: list[Any] = [doorbell.inside] if connection is None else [doorbell.inside, connection]
-        while True:
-            ready, _, _ = select.select(sources, [], [], max(0.0, end - time.monotonic()))
-            if doorbell.inside in ready:
-                doorbell.quiet()
-            with self._lock:
-                if not self._is_wanted or not self._audience:
-                    return False
-            if not ready or connection in ready:
-                return True
+        with selectors.DefaultSelector() as selector:
+            for source in (doorbell.inside, connection):
+                if source is not None:
+                    selector.register(source, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(max(0.0, end - time.monotonic()))]
+                if doorbell.inside in ready:
+                    doorbell.quiet()
+                with self._lock:
+                    if not self._is_wanted or not self._audience:
+                        return False
+                if not ready or connection in ready:
+                    return True
 
     def _ring(self) -> None:
-        for who in list(self._audience):
+        with self._lock:
+            audience = list(self._audience)
+        for who in audience:
             who.ring()
