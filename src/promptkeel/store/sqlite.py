@@ -326,7 +326,7 @@ class SqliteEngine:
         """An engine that works on a caller's connection to the same file, inside the transaction that is open there."""
         from promptkeel.store.sqlite_caller import SqliteAttachedEngine
 
-        self._connections.check()
+        self._connections.check(now=True)
         return SqliteAttachedEngine(
             self, connection, file=self._connections.file, clock=self._clock, log_limit=self._log_limit
         )

@@ -1,15 +1,20 @@
 """A SQLite store inside a caller's transaction, on the caller's own connection to the same file.
 
-The same statements and triggers do the work. What belongs to the connection stays as the caller has it: its row and
-text factories are put back after each call, its timeout is the one that is waited for. The write lock is taken before
-anything is read, so that no other writer can come between what a decision saw and what it writes.
+The same statements and triggers do the work. What belongs to the connection stays as the caller has it: its row, text
+and cursor factories are put back after each call, its timeout is the one that is waited for. The write lock is taken
+before anything is read, so that no other writer can come between what a decision saw and what it writes.
 
 Two copies of SQLite in one process do not see each other's locks, and whichever closes the file drops the other's: a
 connection of the library that this store does not use is refused, since the file would be damaged.
+
+A connection keeps the file that it opened. Where another was put at the path since, what it commits is read by nobody,
+so it is refused. apsw can be asked; of Python's library it shows by the path as it was at the first call, and by the
+store's own key.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +37,7 @@ from promptkeel.store.sqlite_writes import SqliteTransaction, trim
 
 _TAKE_WRITE_LOCK: Final = "UPDATE meta SET value = value WHERE false"
 _TEMPORARY: Final = "SELECT name FROM sqlite_temp_schema"
+_KEY: Final = "SELECT value FROM meta WHERE key = 'secret'"
 
 
 @final
@@ -56,9 +62,11 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
         self._log_limit = log_limit
         self._schema = -1
         self._connection = self._own(connection)
+        self._identity = file.identify()
         with turn(connection), self._in_our_words():
             self._check_file()
             self._check_state()
+            self._check_key()
 
     def _own(self, connection: Any) -> apsw.Connection:
         """The connection, as the statements of this store are executed on it."""
@@ -88,7 +96,7 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
         listed: list[Any] = self._connection.execute("PRAGMA database_list").fetchall()
         name = next((path for _, schema, path in listed if schema == "main"), "")
         found = identity_of(Path(name)) if name else None
-        if found is None or found != self._file.identify():
+        if found is None or found != self._identity:
             raise TransactionError(
                 f"the connection is on {name or 'a database in memory'}, and the store is in {self._file.path}: open "
                 "the connection on the store's file (the business tables go into it), or the keel on the connection's"
@@ -100,8 +108,44 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
                 f"the connection has a temporary table {min(shadowing)!r}, which hides the store's: drop or rename it"
             )
 
+    def _check_key(self) -> None:
+        """Refuse a connection that still has open what was at the path before the store."""
+        try:
+            found = self._connection.execute(_KEY).get
+        except apsw.SQLError as error:
+            if _distrusts_the_schema(error):
+                raise
+            raise self._was_replaced() from error
+        if found != self._engine.secret():
+            raise self._was_replaced()
+
+    def _check_not_replaced(self) -> None:
+        if self._file.identify() != self._identity or self._has_moved():
+            raise self._was_replaced()
+
+    def _has_moved(self) -> bool:
+        if self._file.driver != "apsw":
+            return False
+        moved = ctypes.c_int(0)
+        self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+        return bool(moved.value)
+
+    def _was_replaced(self) -> TransactionError:
+        return TransactionError(
+            f"{self._file.path}, as the connection has it open, was replaced by another file: open a new connection"
+        )
+
     def _check_state(self) -> None:
-        """Refuse a connection on which nothing can be written, or whose triggers are off."""
+        """Refuse a connection on which nothing can be written, which changes what is read, or has no triggers."""
+        self._check_not_replaced()
+        if self._file.driver == "sqlite3":
+            from promptkeel.store.sqlite_standard import converted_type
+
+            if (changed := converted_type(self._connection)) is not None:
+                raise TransactionError(
+                    f"the connection converts values of type {changed}: connect without detect_types, or register no "
+                    "converter under this name"
+                )
         if self._connection.in_transaction or self._begins_by_itself():
             if not self._has_triggers():
                 raise TransactionError(
@@ -195,17 +239,23 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
             return
         connection = self._connection
         try:
-            kept = connection.row_trace, connection.exec_trace
+            kept = connection.row_trace, connection.exec_trace, connection.cursor_factory
         except apsw.ConnectionClosedError:
             raise _is_closed() from None
         connection.row_trace = connection.exec_trace = None
+        connection.cursor_factory = apsw.Cursor
         try:
             yield
         finally:
-            connection.row_trace, connection.exec_trace = kept
+            connection.row_trace, connection.exec_trace, connection.cursor_factory = kept
 
     def _translated(self, error: PromptkeelError, cause: apsw.Error) -> PromptkeelError:
         match cause:
+            case apsw.SQLError() | apsw.CorruptError() if _distrusts_the_schema(cause):
+                return TransactionError(
+                    "the connection distrusts the schema, and what this SQLite checks rows with has to be trusted: "
+                    "execute PRAGMA trusted_schema = ON on it"
+                )
             case apsw.BusyError() if getattr(cause, "extendedresult", None) == apsw.SQLITE_BUSY_SNAPSHOT:
                 return must_retry("another writer has committed since this transaction first read")
             case apsw.BusyError() | apsw.LockedError():
@@ -231,6 +281,10 @@ class SqliteAttachedEngine(AttachedEngine[Rows]):
                     )
                 return TransactionError("the connection is in use by another thread: call one after the other")
         return error
+
+
+def _distrusts_the_schema(error: apsw.Error) -> bool:
+    return "unsafe use of" in str(error)
 
 
 def _is_closed() -> TransactionError:

@@ -308,9 +308,9 @@ class Connections:
 
     # The file
 
-    def check(self) -> None:
-        """Refuse a closed store; settle an unknown commit; notice a replaced file."""
-        if self._unsettled or time.monotonic() >= self._next_look:
+    def check(self, *, now: bool = False) -> None:
+        """Refuse a closed store; settle an unknown commit; notice a replaced file, ``now`` or at the next interval."""
+        if now or self._unsettled or time.monotonic() >= self._next_look:
             self._look()
 
     def _look(self) -> None:

@@ -31,6 +31,12 @@ MOST_READ: Final = 1 << 28
 """Bytes of a file that are looked through for what was erased."""
 
 _NUMBERED: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?(\d*)""")
+_PLAIN: Final = (
+    ("TEXT", str, "SELECT key FROM meta WHERE key = 'format'"),
+    ("ANY", int, "SELECT value FROM meta WHERE key = 'delta_floor'"),
+    ("INTEGER", int, "SELECT seq FROM heads LIMIT 1"),
+)
+"""The declared types of what a store reads, and how each is when nobody has converted it."""
 _UNDECODABLE: Final = "Could not decode to UTF-8"
 _CLOSED: Final = "Cannot operate on a closed database"
 _ABANDONED: Final[dict[Identity, list[sqlite3.Connection]]] = {}
@@ -89,6 +95,16 @@ def application_id(path: Path) -> int:
         finally:
             raw.close()
     return found
+
+
+def converted_type(connection: apsw.Connection) -> str | None:
+    """A declared type whose values the program has had converted on this connection; None where there is none."""
+    for name, plain, text in _PLAIN:
+        if name in sqlite3.converters:
+            found = connection.execute(text).fetchone()
+            if found is not None and type(found[0]) is not plain:
+                return name
+    return None
 
 
 def _address(path: Path, *, mode: str) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import pickle
 import sqlite3
 import threading
+from pathlib import Path
 
 import apsw
 import psycopg
@@ -196,6 +197,101 @@ def test_a_temporary_table_in_the_way(keel, file):
         refused(keel, connection, "hides the store's")
 
 
+def replace_under(file):
+    """Another file at the store's path, as a restore by rename puts it there, without the old one's log."""
+    for name in ("-wal", "-shm"):
+        Path(file + name).rename(f"{file}{name}.old")
+    Path(file + ".copy").replace(file)
+
+
+@pytest.mark.parametrize("driver", ["apsw", "sqlite3"])
+def test_a_file_that_was_replaced_since_takes_nothing_more(tmp_path, driver):
+    """What a connection to the file before would commit, nobody would ever read."""
+    file = str(tmp_path / "memory.db")
+    url = f"sqlite:///{file}?driver={driver}"
+    with blocking.open(url, blocks=BLOCKS) as keel:
+        keel.remember(SCOPE, "was here before", block="PROFILE")
+    Path(file + ".copy").write_bytes(Path(file).read_bytes())
+    with blocking.open(url, blocks=BLOCKS) as keel, contextlib.closing(_begun(driver, file)) as connection:
+        bound = keel.on(connection)
+        assert len(bound.facts(SCOPE)) == 1
+        connection.execute("COMMIT")
+        replace_under(file)
+        connection.execute("BEGIN")
+        with pytest.raises(TransactionError, match="was replaced by another file: open a new connection"):
+            bound.remember(SCOPE, "is read by nobody", block="PROFILE")
+        with pytest.raises(TransactionError, match="was replaced by another file"):
+            bound.facts(SCOPE)
+        connection.execute("ROLLBACK")
+        with contextlib.closing(_begun(driver, file)) as new:
+            keel.on(new).remember(SCOPE, "is read", block="PROFILE")
+            new.execute("COMMIT")
+        assert sorted(fact.value for fact in keel.facts(SCOPE)) == ["is read", "was here before"]
+
+
+def test_a_file_that_was_replaced_before_the_first_call_takes_nothing(tmp_path):
+    file = str(tmp_path / "memory.db")
+    with blocking.open(f"sqlite:///{file}", blocks=BLOCKS) as keel:
+        keel.remember(SCOPE, "was here before", block="PROFILE")
+    Path(file + ".copy").write_bytes(Path(file).read_bytes())
+    with blocking.open(f"sqlite:///{file}", blocks=BLOCKS) as keel, contextlib.closing(_begun("apsw", file)) as old:
+        replace_under(file)
+        with pytest.raises(TransactionError, match="was replaced by another file: open a new connection"):
+            keel.on(old).remember(SCOPE, "is read by nobody", block="PROFILE")
+
+
+@pytest.mark.parametrize("driver", ["apsw", "sqlite3"])
+@pytest.mark.parametrize("was", ["a store", "no store"])
+def test_a_connection_to_what_was_there_before_the_store(tmp_path, driver, was):
+    """Another store's file by the same name, or none of ours, that the connection still has open."""
+    file = str(tmp_path / "memory.db")
+    url = f"sqlite:///{file}?driver={driver}"
+    if was == "a store":
+        with blocking.open(url, blocks=BLOCKS) as keel:
+            keel.remember(SCOPE, "of another store", block="PROFILE")
+    with contextlib.closing(_begun(driver, file)) as old:
+        for path in tmp_path.iterdir():
+            path.rename(path.with_name(f"was-{path.name}"))
+        with blocking.open(url, blocks=BLOCKS) as keel:
+            refused(keel, old, "was replaced by another file: open a new connection")
+            assert keel.facts(SCOPE) == ()
+
+
+def _begun(driver, file):
+    connection = apsw.Connection(file) if driver == "apsw" else sqlite3.connect(file, isolation_level=None)
+    connection.execute("BEGIN")
+    # The file is opened at the first read, and kept.
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    return connection
+
+
+def test_a_schema_that_the_connection_distrusts(standard, file):
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("BEGIN")
+        try:
+            standard.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
+        except TransactionError as error:
+            # Older libraries count JSON functions among what must be trusted.
+            assert "PRAGMA trusted_schema = ON" in str(error)  # noqa: PT017 - not every library raises
+        connection.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("kind", ["TEXT", "INTEGER", "ANY"])
+def test_converters_of_what_the_store_reads(standard, file, kind, monkeypatch):
+    with contextlib.closing(sqlite3.connect(file, detect_types=sqlite3.PARSE_DECLTYPES)) as connection:
+        connection.execute("CREATE TABLE orders(number)")
+        standard.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
+        monkeypatch.setitem(sqlite3.converters, kind, lambda value: ("converted", value))
+        refused(standard, connection, f"converts values of type {kind}: connect without detect_types")
+        connection.rollback()
+    # A connection that converts nothing has nothing to do with them.
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        standard.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
+        assert [fact.value for fact in standard.on(connection).facts(SCOPE)] == ["prefers tea"]
+        connection.rollback()
+
+
 def test_another_writer_is_waited_for_as_long_as_the_connection_says(keel, file):
     with (
         contextlib.closing(apsw.Connection(file)) as writer,
@@ -275,6 +371,33 @@ def test_row_traces_of_the_caller_are_neither_used_nor_lost(file):
         keel.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
         assert [fact.value for fact in keel.on(connection).facts(SCOPE)] == ["prefers tea"]
         assert connection.row_trace is mine
+        connection.execute("COMMIT")
+        assert len(keel.facts(SCOPE)) == 1
+
+
+class Dictionaries(apsw.Cursor):
+    """A caller's own cursors."""
+
+    def __next__(self):
+        return dict(enumerate(super().__next__()))
+
+    def fetchone(self):
+        return None if (row := super().fetchone()) is None else dict(enumerate(row))
+
+    def fetchall(self):
+        return [dict(enumerate(row)) for row in super().fetchall()]
+
+
+def test_cursors_of_the_caller_are_neither_used_nor_lost(file):
+    with (
+        blocking.open(f"sqlite:///{file}", blocks=BLOCKS) as keel,
+        contextlib.closing(apsw.Connection(file)) as connection,
+    ):
+        connection.cursor_factory = Dictionaries
+        connection.execute("BEGIN")
+        keel.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
+        assert [fact.value for fact in keel.on(connection).facts(SCOPE)] == ["prefers tea"]
+        assert connection.cursor_factory is Dictionaries
         connection.execute("COMMIT")
         assert len(keel.facts(SCOPE)) == 1
 
