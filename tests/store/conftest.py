@@ -36,7 +36,8 @@ class FromThread:
             yield FromThread(self._portal, snapshot)
 
 
-BACKENDS = ("ram", "sqlite", "postgres")
+BACKENDS = ("ram", "sqlite", "sqlite3", "postgres")
+"""``sqlite3`` is the store in a file with the library that Python is linked with."""
 FORMS = ("blocking", "asyncio", "trio")
 
 
@@ -48,8 +49,10 @@ def address(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
         url = databases.store()
         yield url.replace("postgresql:", "postgres:", 1)
         databases.give_back(url)
+    elif backend == "ram":
+        yield "ram:"
     else:
-        yield "ram:" if backend == "ram" else f"sqlite:///{tmp_path / 'memory.db'}"
+        yield f"sqlite:///{tmp_path / 'memory.db'}" + ("?driver=sqlite3" if backend == "sqlite3" else "")
 
 
 @pytest.fixture

@@ -385,7 +385,7 @@ def test_the_secret_is_the_stores_own(engine: Any) -> None:
 
 
 def test_a_store_says_what_it_is(store: Any, backend: str) -> None:
-    assert store.url.startswith(f"{backend}:")
+    assert store.url.startswith("sqlite:" if backend == "sqlite3" else f"{backend}:")
     assert store.capabilities == {"heads", "history", "watch"}
 
 

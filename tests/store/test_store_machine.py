@@ -95,9 +95,9 @@ class Reader:
 
 
 class BothStores(RuleBasedStateMachine):
-    """The same program on both stores."""
+    """The same program on both stores, and on the file with either library."""
 
-    backends: tuple[str, ...] = ("ram", "sqlite")
+    backends: tuple[str, ...] = ("ram", "sqlite", "sqlite3")
     exact_changes = True
 
     def __init__(self) -> None:
@@ -120,7 +120,12 @@ class BothStores(RuleBasedStateMachine):
             self.seen[backend] = {}
 
     def open_engine(self, backend: str) -> Engine:
-        return open_engine("ram:" if backend == "ram" else f"sqlite:///{self.file}", clock=self.clock)
+        addresses = {
+            "ram": "ram:",
+            "sqlite": f"sqlite:///{self.file}",
+            "sqlite3": f"sqlite:///{self.folder / 'standard.db'}?driver=sqlite3",
+        }
+        return open_engine(addresses[backend], clock=self.clock)
 
     def teardown(self) -> None:
         for snapshot, _ in self.snapshots:
@@ -202,16 +207,17 @@ class BothStores(RuleBasedStateMachine):
 
     @invariant()
     def heads_move_with_what_is_visible_and_with_nothing_else(self) -> None:
-        seqs = []
+        seqs: list[list[list[int]]] = []
         for backend, engine in self.engines.items():
+            seqs.append([])
             for scope in SCOPES:
                 heads = engine.heads(scope)
                 visible = self.model.visible(scope)
                 assert self.seen[backend].setdefault(heads, visible) == visible
                 last = [self.model.last(path) for path in scope.chain]
                 assert not self.exact_changes or [head.seq for head in heads.levels] == last
-                seqs.append([head.seq for head in heads.levels])
-        assert len(self.engines) == 1 or seqs[: len(SCOPES)] == seqs[len(SCOPES) :]
+                seqs[-1].append([head.seq for head in heads.levels])
+        assert all(each == seqs[0] for each in seqs)
 
     @rule(scope=scopes, id_=ids)
     def get(self, scope: TenantScope, id_: str) -> None:
@@ -350,10 +356,11 @@ class BothStores(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.let_the_snapshots_go()
-        before = [self.engines["sqlite"].heads(scope) for scope in SCOPES]
-        self.engines["sqlite"].close()
-        self.engines["sqlite"] = self.open_engine("sqlite")
-        assert [self.engines["sqlite"].heads(scope) for scope in SCOPES] == before
+        for backend in set(self.backends) - {"ram"}:
+            before = [self.engines[backend].heads(scope) for scope in SCOPES]
+            self.engines[backend].close()
+            self.engines[backend] = self.open_engine(backend)
+            assert [self.engines[backend].heads(scope) for scope in SCOPES] == before
 
 
 class RawEdits(BothStores):
