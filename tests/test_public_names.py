@@ -63,6 +63,7 @@ def test_importing_promptkeel_loads_no_graph_library_no_server_library_and_no_ex
         "rs_bpe",
         "trio",
         "sqlalchemy",
+        "aiosqlite",
         "sqlite3",
     ]
     code = f"import promptkeel, promptkeel.blocking, sys; print([name for name in {heavy!r} if name in sys.modules])"

@@ -4,7 +4,8 @@
 after the caller's transaction has ended and another has begun: each call looks at the connection anew.
 
 How a call runs depends on the connection. SQLite's are called on the caller's own thread, since most of them may be
-used on no other: such a call blocks an event loop for as long as it takes. PostgreSQL's blocking ones are called in a
+used on no other: such a call blocks an event loop for as long as it takes. aiosqlite's are called whole on the thread
+that each has, and block nothing. PostgreSQL's blocking ones are called in a
 worker thread; of its asynchronous ones each statement is awaited on the caller's own loop, while a worker thread
 decides what comes next. A call that is cancelled ends what it has begun before it lets go of the connection.
 """
@@ -19,9 +20,9 @@ from promptkeel.errors import TransactionError
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import Prompt
 from promptkeel.scope import TenantScope
-from promptkeel.steps import Call, Finish, Obtain, Steps, Together, as_async, as_blocking
+from promptkeel.steps import Call, Steps, Together, as_async, as_blocking
 from promptkeel.store.base import Engine, History, Receipt
-from promptkeel.store.caller import check_connection, driver_connection, is_asynchronous, kind_of
+from promptkeel.store.caller import Calling, check_connection, driver_connection, is_asynchronous, used_by_calls
 
 T = TypeVar("T")
 
@@ -155,9 +156,9 @@ class BoundCore:
 
     def _on(self, asked: Callable[[KeelCore], Steps[T]], *, resolves: bool = False) -> Steps[T]:
         """What a keel over the caller's connection answers, each of its calls run where that connection may be used."""
-        connection = yield from driver_connection(self._connection)
-        here = kind_of(connection) in ("apsw", "sqlite3")
-        return (yield from _run(self._over(connection, asked, resolves=resolves), here=here))
+        found = yield from driver_connection(self._connection)
+        connection, calling = used_by_calls(found)
+        return (yield from _run(self._over(connection, asked, resolves=resolves), calling))
 
     def _over(self, connection: Any, asked: Callable[[KeelCore], Steps[T]], *, resolves: bool) -> Steps[T]:
         store = self._core.store.engine
@@ -168,15 +169,15 @@ class BoundCore:
         return (yield from asked(core))
 
 
-def _run(steps: Steps[T], *, here: bool) -> Steps[T]:
+def _run(steps: Steps[T], calling: Calling) -> Steps[T]:
     """The same steps, with every call run in another way."""
     try:
         step = next(steps)
         while True:
             if isinstance(step, Call):
-                step = (Obtain if here else Finish)(step.function, *step.arguments)
+                step = calling(step)
             elif isinstance(step, Together):
-                step = Together([_run(branch, here=here) for branch in step.branches])
+                step = Together([_run(branch, calling) for branch in step.branches])
             try:
                 answer = yield step
             except GeneratorExit:

@@ -102,9 +102,9 @@ class Keel(KeelFacade):
         """This keel inside the caller's transaction: what it writes commits or rolls back with the caller's own rows.
 
         Args:
-            connection: of psycopg, apsw or sqlite3, or a Connection or Session of SQLAlchemy, blocking or not, to this
-                very store, with a transaction open. It stays the caller's: nothing here commits it, rolls it
-                back or closes it.
+            connection: of psycopg, apsw, sqlite3 or aiosqlite, or a Connection or Session of SQLAlchemy, blocking or
+                not, to this very store, with a transaction open. It stays the caller's: nothing here commits it, rolls
+                it back or closes it.
 
         Raises:
             TransactionError: it is no such connection. What its calls raise says what is wrong with its transaction.

@@ -1,4 +1,4 @@
-"""Which connection a caller has given: what kind it is, and the driver's own connection inside a SQLAlchemy one.
+"""Which connection a caller has given: its kind, the driver's own inside it, and the thread that it may be used on.
 
 Nothing is imported for it: what has not been imported cannot have made the connection. Whether the connection leads to
 this store, and whether a transaction is open on it, is the engine's to find out (``Engine.attach``).
@@ -7,17 +7,21 @@ this store, and whether a transaction is open on it, is the engine's to find out
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from promptkeel.errors import TransactionError
-from promptkeel.steps import Obtain, Steps
+from anyio import from_thread
 
-Kind = Literal["apsw", "sqlite3", "psycopg", "psycopg asynchronous"]
+from promptkeel.errors import TransactionError
+from promptkeel.steps import Call, Finish, Obtain, Step, Steps
+
+Kind = Literal["apsw", "sqlite3", "aiosqlite", "psycopg", "psycopg asynchronous"]
 """Whose connection it is."""
 
 _DRIVERS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("apsw", "Connection", "apsw"),
     ("sqlite3", "Connection", "sqlite3"),
+    ("aiosqlite", "Connection", "aiosqlite"),
     ("psycopg", "Connection", "psycopg"),
     ("psycopg", "AsyncConnection", "psycopg asynchronous"),
 )
@@ -27,8 +31,8 @@ _SESSIONS: Final = (
     ("sqlalchemy.ext.asyncio", "async_scoped_session"),
 )
 _TAKEN: Final = (
-    "give a connection of psycopg, apsw or sqlite3, or a Connection, Session, AsyncConnection or AsyncSession of "
-    "SQLAlchemy on one of these drivers (postgresql+psycopg, sqlite)"
+    "give a connection of psycopg, apsw, sqlite3 or aiosqlite, or a Connection, Session, AsyncConnection or "
+    "AsyncSession of SQLAlchemy on one of these drivers (postgresql+psycopg, sqlite, sqlite+aiosqlite)"
 )
 
 
@@ -52,7 +56,7 @@ def check_connection(connection: object) -> None:
 
 def is_asynchronous(connection: object) -> bool:
     """Whether the connection's statements have to be awaited."""
-    return _is(connection, "psycopg", "AsyncConnection") or any(
+    return kind_of(connection) in ("aiosqlite", "psycopg asynchronous") or any(
         _is(connection, "sqlalchemy.ext.asyncio", name)
         for name in ("AsyncConnection", "AsyncSession", "async_scoped_session")
     )
@@ -88,6 +92,49 @@ def driver_connection(given: Any) -> Steps[Any]:
     if kind_of(found) is None:
         raise TransactionError(f"the {type(given).__name__} works on {_shown(found)}: {_TAKEN}")
     return found
+
+
+Calling = Callable[[Call], Step]
+"""How a call that uses the connection is to be run."""
+
+
+def used_by_calls(connection: Any) -> tuple[Any, Calling]:
+    """The connection that an engine is attached to, and how its calls are run where that one may be used.
+
+    Raises:
+        TransactionError: it is closed.
+    """
+    kind = kind_of(connection)
+    if kind in ("apsw", "sqlite3"):
+        return connection, lambda call: Obtain(call.function, *call.arguments)
+    if kind != "aiosqlite":
+        return connection, lambda call: Finish(call.function, *call.arguments)
+    # It offers statements alone. A call that is run whole on its thread lets no statement of another task between.
+    try:
+        inside = connection._conn  # noqa: SLF001 - as above; SQLAlchemy does likewise
+    except ValueError as error:
+        raise _is_not_open() from error
+    return inside, lambda call: Finish(_on_its_thread, connection, call)
+
+
+def _on_its_thread(connection: Any, call: Call) -> Any:
+    has_begun = False
+
+    def work() -> Any:
+        nonlocal has_begun
+        has_begun = True
+        return call.function(*call.arguments)
+
+    try:
+        return from_thread.run(connection._execute, work)  # noqa: SLF001 - see used_by_calls
+    except ValueError as error:
+        if has_begun:
+            raise
+        raise _is_not_open() from error
+
+
+def _is_not_open() -> TransactionError:
+    return TransactionError("the connection is closed, or was not awaited: give one that is open")
 
 
 def _is_blocking_sqlalchemy(connection: object) -> bool:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import anyio
 import apsw
 import psycopg
@@ -139,6 +140,68 @@ def test_a_cancelled_call_has_let_go_of_the_connection(postgres_url, is_async):
 async def _maybe(answer: Any) -> None:
     if answer is not None:
         await answer
+
+
+def test_a_cancelled_call_has_let_go_of_a_connection_of_aiosqlite(tmp_path):
+    """Its thread has ended what it began, whole or not at all, and the caller's own row is still there."""
+    file = str(tmp_path / "memory.db")
+
+    async def body() -> None:
+        async with (
+            promptkeel.open(f"sqlite:///{file}?driver=sqlite3", blocks=BLOCKS) as keel,
+            aiosqlite.connect(file) as connection,
+        ):
+            await connection.execute("CREATE TABLE orders(number)")
+            await connection.execute("INSERT INTO orders VALUES (1)")
+            ended = cancelled = 0
+            for turns in range(60):
+                task = asyncio.ensure_future(keel.on(connection).remember(SCOPE, f"fact {turns}", block="PROFILE"))
+                for _ in range(turns // 4):
+                    await asyncio.sleep(0)
+                task.cancel()
+                try:
+                    await task
+                    ended += 1
+                except asyncio.CancelledError:
+                    cancelled += 1
+                assert connection._tx.qsize() == 0
+                with pytest.raises(aiosqlite.OperationalError, match="no such savepoint"):
+                    await connection.execute("RELEASE promptkeel")
+            assert cancelled
+            assert len(await keel.on(connection).facts(SCOPE)) >= ended
+            await connection.rollback()
+            assert await keel.facts(SCOPE) == ()
+
+    asyncio.run(body())
+
+
+def test_statements_of_other_tasks_stay_out_of_a_savepoint_on_aiosqlite(tmp_path):
+    """A row that another task writes meanwhile is not undone by a call that is refused."""
+    file = str(tmp_path / "memory.db")
+
+    async def body() -> None:
+        async with (
+            promptkeel.open(f"sqlite:///{file}?driver=sqlite3", blocks=BLOCKS) as keel,
+            aiosqlite.connect(file) as connection,
+        ):
+            await connection.execute("CREATE TABLE orders(number)")
+            bound = keel.on(connection)
+            node = await bound.remember(SCOPE, "a fact", block="PROFILE", id="taken")
+
+            async def refused() -> None:
+                with pytest.raises(promptkeel.PromptkeelError):
+                    await bound.remember(SCOPE, "another fact", block="PROFILE", id=node.id)
+
+            async def insert(number: int) -> None:
+                await connection.execute("INSERT INTO orders VALUES (?)", (number,))
+
+            await asyncio.gather(*(each for number in range(30) for each in (refused(), insert(number))))
+            await connection.commit()
+            rows = await connection.execute_fetchall("SELECT number FROM orders")
+            assert sorted(row[0] for row in rows) == list(range(30))
+            assert [fact.value for fact in await keel.facts(SCOPE)] == ["a fact"]
+
+    asyncio.run(body())
 
 
 def test_a_cancelled_scope_has_let_go_of_the_connection(postgres_url):

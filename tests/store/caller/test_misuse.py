@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import aiosqlite
 import apsw
 import psycopg
 import pytest
@@ -481,6 +482,66 @@ def test_an_asynchronous_connection_in_a_blocking_keel(postgres):
         with pytest.raises(TransactionError, match="has to be awaited"):
             postgres.on(engine.connect())
         await engine.dispose()
+
+    asyncio.run(body())
+
+
+def test_connections_of_aiosqlite_that_cannot_be_worked_on(file):
+    url = f"sqlite:///{file}"
+
+    async def remember(keel, connection, words):
+        with pytest.raises(TransactionError, match=words):
+            await keel.on(connection).remember(SCOPE, "prefers tea", block="PROFILE")
+
+    async def body() -> None:
+        async with promptkeel.open(url, blocks=BLOCKS) as keel, aiosqlite.connect(":memory:") as connection:
+            await remember(keel, connection, "two copies of SQLite in one process")
+        async with promptkeel.open(f"{url}?driver=sqlite3", blocks=BLOCKS) as keel:
+            async with aiosqlite.connect(":memory:") as connection:
+                await remember(keel, connection, "open the connection on the store's file")
+            async with aiosqlite.connect(file, isolation_level=None) as connection:
+                await remember(keel, connection, "begin one first")
+            async with aiosqlite.connect(file) as connection:
+                bound = keel.on(connection)
+                await bound.facts(SCOPE)
+            await remember(keel, connection, "is closed, or was not awaited")
+            with pytest.raises(TransactionError, match="is closed"):
+                await bound.facts(SCOPE)
+            await remember(keel, aiosqlite.connect(file), "is closed, or was not awaited")
+            engine = create_async_engine(f"sqlite+aiosqlite:///{file}")
+            async with engine.connect() as connection:
+                pass
+            await remember(keel, connection, "is closed")
+            await engine.dispose()
+            assert await keel.facts(SCOPE) == ()
+        with blocking.open(f"{url}?driver=sqlite3", blocks=BLOCKS) as keel:
+            async with aiosqlite.connect(file) as connection:
+                with pytest.raises(TransactionError, match="has to be awaited"):
+                    keel.on(connection)
+
+    asyncio.run(body())
+
+
+def test_a_connection_of_aiosqlite_that_is_closed_in_the_middle_of_a_call(file):
+    """Another task closes it between the read and the write of one call."""
+
+    async def body() -> None:
+        async with promptkeel.open(f"sqlite:///{file}?driver=sqlite3", blocks=BLOCKS) as keel:
+            node = await keel.remember(SCOPE, "likes coffee", block="PROFILE")
+            refusals = 0
+            for turns in range(40):
+                connection = await aiosqlite.connect(file)
+                task = asyncio.ensure_future(keel.on(connection).correct(SCOPE, node.id, text=f"likes tea {turns}"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await connection.close()
+                try:
+                    await task
+                except TransactionError as error:
+                    assert "is closed" in str(error)  # noqa: PT017 - how far it comes differs
+                    refusals += 1
+            assert refusals
+            assert [fact.value for fact in await keel.facts(SCOPE)] == ["likes coffee"]
 
     asyncio.run(body())
 

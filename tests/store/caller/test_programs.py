@@ -30,7 +30,14 @@ CHOSEN = [
     kind
     for kind in KINDS
     if kind.name
-    in ("apsw async", "sqlite3 deferred blocking", "sqlite3 transactional blocking", "psycopg asynchronous")
+    in (
+        "apsw async",
+        "sqlite3 deferred blocking",
+        "sqlite3 transactional blocking",
+        "aiosqlite",
+        "aiosqlite session",
+        "psycopg asynchronous",
+    )
 ]
 
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import apsw
 import attrs
 import psycopg
@@ -186,6 +187,24 @@ async def async_psycopg_world(url: str, keel: Any) -> AsyncIterator[World]:
         await connection.rollback()
 
 
+@contextlib.asynccontextmanager
+async def aiosqlite_world(url: str, keel: Any) -> AsyncIterator[World]:
+    async with aiosqlite.connect(_file(url)) as connection:
+        await connection.execute("CREATE TABLE orders(number)")
+        connection.row_factory, connection.text_factory = sqlite3.Row, bytes
+        yield World(
+            keel,
+            connection,
+            connection.execute,
+            lambda: _sqlite3_rows(_file(url)),
+            None,
+            connection.commit,
+            connection.rollback,
+        )
+        assert (connection.row_factory, connection.text_factory) == (sqlite3.Row, bytes)
+        await connection.rollback()
+
+
 def alchemy_world(kind: str) -> Callable[[str, Any], Any]:
     @contextlib.asynccontextmanager
     async def world(url: str, keel: Any) -> AsyncIterator[World]:
@@ -212,17 +231,18 @@ def alchemy_world(kind: str) -> Callable[[str, Any], Any]:
 def async_alchemy_world(kind: str) -> Callable[[str, Any], Any]:
     @contextlib.asynccontextmanager
     async def world(url: str, keel: Any) -> AsyncIterator[World]:
-        engine = create_async_engine(_alchemy(url))
+        engine = create_async_engine(_alchemy(url).replace("sqlite:", "sqlite+aiosqlite:", 1))
         made = await engine.connect() if kind == "connection" else AsyncSession(engine)
         try:
             await made.execute(text("CREATE TABLE orders(number int)"))
             await made.commit()
+            rows = _postgres_rows if url.startswith("postgres") else _sqlite3_rows
 
             yield World(
                 keel,
                 made,
                 lambda sql: made.execute(text(sql)),
-                lambda: _postgres_rows(url),
+                lambda: rows(url if rows is _postgres_rows else _file(url)),
                 None,
                 made.commit,
                 made.rollback,
@@ -236,6 +256,11 @@ def async_alchemy_world(kind: str) -> Callable[[str, Any], Any]:
 
 def _postgres_rows(url: str) -> list[Any]:
     with psycopg.connect(url, autocommit=True) as reader:
+        return reader.execute("SELECT number FROM orders").fetchall()
+
+
+def _sqlite3_rows(path: str) -> list[Any]:
+    with contextlib.closing(sqlite3.connect(path)) as reader:
         return reader.execute("SELECT number FROM orders").fetchall()
 
 
@@ -271,6 +296,9 @@ def _both(name: str, store: str, opened: Callable[[str, Any], Any]) -> list[Kind
 KINDS = [
     *_both("apsw", "apsw", apsw_world),
     *(kind for mode in SQLITE3_MODES for kind in _both(f"sqlite3 {mode}", "sqlite3", sqlite3_world(mode))),
+    Kind("aiosqlite", "sqlite3", False, aiosqlite_world),
+    Kind("aiosqlite connection", "sqlite3", False, async_alchemy_world("connection")),
+    Kind("aiosqlite session", "sqlite3", False, async_alchemy_world("session")),
     *_both("psycopg", "postgres", psycopg_world),
     Kind("psycopg asynchronous", "postgres", False, async_psycopg_world),
     *(kind for name in ("connection", "session") for kind in _both(f"sqlite {name}", "sqlite3", alchemy_world(name))),
