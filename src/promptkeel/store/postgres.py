@@ -64,7 +64,8 @@ class PostgresEngine(Hearing):
         clock: answers the present instant; stamps what is written.
         schema: the schema that holds the store; ``promptkeel`` where the address names none.
         busy_timeout: seconds to wait for a connection, or for another writer.
-        statement_timeout: seconds that one statement may take; None is the server's own setting.
+        statement_timeout: seconds that one statement may take; None is the server's own setting. A commit that waits
+            for another writer is ended by ``busy_timeout`` alone.
         pool_size: how many connections there are at most; an open snapshot keeps one.
         log_limit: how many changes the log and the history of each scope root reach back, at least.
         listen: whether watchers are woken by LISTEN, on one more connection while somebody watches; they poll anyway.
