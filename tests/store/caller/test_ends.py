@@ -189,7 +189,7 @@ def test_statements_of_other_tasks_stay_out_of_a_savepoint_on_aiosqlite(tmp_path
             node = await bound.remember(SCOPE, "a fact", block="PROFILE", id="taken")
 
             async def refused() -> None:
-                with pytest.raises(promptkeel.PromptkeelError):
+                with pytest.raises(promptkeel.NodeExistsError):
                     await bound.remember(SCOPE, "another fact", block="PROFILE", id=node.id)
 
             async def insert(number: int) -> None:
