@@ -119,6 +119,8 @@ class PostgresServer:
         self.folder = folder
         self.data = folder / "data"
         self.settings = _SETTINGS | settings
+        self.launcher: list[Any] = []
+        """What the server's command is an argument of, and becomes."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -182,7 +184,7 @@ class PostgresServer:
         import psycopg
 
         settings = self.settings | {"unix_socket_directories": str(self.folder)}
-        command: list[Any] = [self.programs / "postgres", "-D", self.data]
+        command: list[Any] = [*self.launcher, self.programs / "postgres", "-D", self.data]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         with (self.folder / "log").open("ab") as log:
