@@ -137,10 +137,8 @@ class StandardConnection:
             self._cursor().executemany(_named(text), [_numbered(text, each) for each in arguments])
 
     def _cursor(self) -> sqlite3.Cursor:
-        cursor = sqlite3.Cursor(self.raw)
-        # A caller's connection hands its own down.
-        cursor.row_factory = None
-        return cursor
+        # Only cursors that the connection makes have the caller's row factory.
+        return sqlite3.Cursor(self.raw)
 
     def pragma(self, name: str, value: object = None) -> Any:
         """What a pragma answers; with a value, after setting it."""

@@ -124,6 +124,11 @@ async def apsw_world(url: str, keel: Any) -> AsyncIterator[World]:
         yield World(keel, connection, connection.execute, rows, "BEGIN")
 
 
+def dictionaries(_: object, row: tuple[Any, ...]) -> dict[int, Any]:
+    """A row factory whose rows are no sequences."""
+    return dict(enumerate(row))
+
+
 def sqlite3_world(mode: str) -> Callable[[str, Any], Any]:
     @contextlib.asynccontextmanager
     async def world(url: str, keel: Any) -> AsyncIterator[World]:
@@ -132,7 +137,7 @@ def sqlite3_world(mode: str) -> Callable[[str, Any], Any]:
             setting.execute("CREATE TABLE orders(number)")
         with contextlib.closing(sqlite3.connect(path, **SQLITE3_MODES[mode])) as connection:
             # What a caller sets for its own reads is neither used nor lost.
-            connection.row_factory, connection.text_factory = sqlite3.Row, bytes
+            connection.row_factory, connection.text_factory = dictionaries, bytes
 
             def rows() -> list[Any]:
                 with contextlib.closing(sqlite3.connect(path)) as reader:
@@ -148,7 +153,7 @@ def sqlite3_world(mode: str) -> Callable[[str, Any], Any]:
                 None if own else connection.commit,
                 None if own else connection.rollback,
             )
-            assert (connection.row_factory, connection.text_factory) == (sqlite3.Row, bytes)
+            assert (connection.row_factory, connection.text_factory) == (dictionaries, bytes)
 
     return world
 
@@ -191,7 +196,7 @@ async def async_psycopg_world(url: str, keel: Any) -> AsyncIterator[World]:
 async def aiosqlite_world(url: str, keel: Any) -> AsyncIterator[World]:
     async with aiosqlite.connect(_file(url)) as connection:
         await connection.execute("CREATE TABLE orders(number)")
-        connection.row_factory, connection.text_factory = sqlite3.Row, bytes
+        connection.row_factory, connection.text_factory = dictionaries, bytes
         yield World(
             keel,
             connection,
@@ -201,7 +206,7 @@ async def aiosqlite_world(url: str, keel: Any) -> AsyncIterator[World]:
             connection.commit,
             connection.rollback,
         )
-        assert (connection.row_factory, connection.text_factory) == (sqlite3.Row, bytes)
+        assert (connection.row_factory, connection.text_factory) == (dictionaries, bytes)
         await connection.rollback()
 
 
