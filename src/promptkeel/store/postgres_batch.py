@@ -27,10 +27,11 @@ BATCH: Final = {
     "locked nodes": "SELECT <NODE> FROM {S}.nodes WHERE root = %(root)s AND id = ANY(%(ids)s) ORDER BY id FOR UPDATE",
     "shared nodes": "SELECT <NODE> FROM {S}.nodes WHERE root = %(root)s AND id = ANY(%(ids)s) ORDER BY id FOR SHARE",
     "erased ids": "SELECT DISTINCT id FROM {S}.erasures WHERE root = %(root)s AND id = ANY(%(ids)s)",
-    "live nodes": """
+    "locked live nodes": """
 SELECT <NODE> FROM unnest(%(scopes)s::text[], %(starts)s::text[], %(labels)s::text[]) AS asked(at, begins, says)
 JOIN {S}.nodes ON root = %(root)s AND scope = at AND left(label, <INDEXED>) = begins AND label = says
-AND state = 'live'""",
+AND state = 'live'
+ORDER BY id FOR UPDATE OF nodes""",
     "insert many": """
 INSERT INTO {S}.nodes(<COLUMNS>)
 SELECT scope, label, id, source, recorded_at, trust, created_at, updated_at, state, properties::json, root
@@ -84,7 +85,7 @@ class Expected:
 
     def _fetch_live(self, root: str, labels: list[Label]) -> None:
         found = self._rows.fetch(
-            "live nodes",
+            "locked live nodes",
             root=root,
             scopes=[scope for scope, _ in labels],
             starts=[label[:INDEXED] for _, label in labels],

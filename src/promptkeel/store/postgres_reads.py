@@ -89,9 +89,6 @@ SELECT seq, scope, id, label_before, label_after FROM {S}.changes WHERE <OWN> AN
     "bounded lane": "SELECT <LANE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND <LOW> AND <HIGH>",
     "lane of ids": "SELECT <LANE> FROM {S}.nodes WHERE root = %(root)s AND id = ANY(%(ids)s) AND state = 'live'",
     "node": "SELECT <NODE> FROM {S}.nodes WHERE <IDENTITY>",
-    "live node": """
-SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND label = %(label)s
-AND left(label, <INDEXED>) = %(start)s ORDER BY id LIMIT 1""",
     # Their ids lie together in the primary key, whatever their states.
     "revisions": """
 SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND id >= %(low)s AND id < %(high)s""",
@@ -238,11 +235,6 @@ class Rows:
     def erased_at(self, root: str, node_id: str) -> set[str]:
         """The paths of the scopes at which nodes of this identity were when they were erased."""
         return {path for (path,) in self.fetch("erased at", root=root, id=node_id)}
-
-    def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
-        """The live node at exactly this scope with exactly this label; of several, the least id."""
-        found = self.fetch("live node", root=scope.root, scope=scope.path, label=label, start=label[:INDEXED])
-        return node_of(found[0]) if found else None
 
     def query_nodes(self, scope: TenantScope, label_prefix: str | None, limit: int | None) -> list[MemoryNode]:
         """Every live node visible at the scope, in lane order."""

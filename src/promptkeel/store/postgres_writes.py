@@ -25,6 +25,7 @@ from promptkeel.store.operations import LINEAGE, AppendBlock, Decide, Link, Reme
 from promptkeel.store.postgres_batch import BATCH, MOST, Expected
 from promptkeel.store.postgres_connections import Connection
 from promptkeel.store.postgres_reads import STATEMENTS, Rows, subtree
+from promptkeel.store.postgres_schema import INDEXED
 from promptkeel.store.rows import edge_of, node_of, root_of_path
 
 BUCKETS: Final = 1024
@@ -42,6 +43,10 @@ WRITES: Final = {
     # Held until the commit: nobody changes it in between. The deployment's nodes are shared by every root.
     "locked node": STATEMENTS["node"] + " FOR UPDATE",
     "shared node": STATEMENTS["node"] + " FOR SHARE",
+    # No LIMIT: a row that stops saying this while it is waited for drops out, and the next one counts.
+    "locked live node": """
+SELECT <NODE> FROM {S}.nodes WHERE <OWN> AND state = 'live' AND label = %(label)s
+AND left(label, <INDEXED>) = %(start)s ORDER BY id FOR UPDATE""",
     "insert": "INSERT INTO {S}.nodes(<COLUMNS>) VALUES (<VALUES>)",
     **BATCH,
     "update": "UPDATE {S}.nodes SET (<COLUMNS>) = ROW(<VALUES>) WHERE root = %(old_root)s AND id = %(old_id)s",
@@ -225,13 +230,16 @@ class PostgresTransaction:
         return self._rows.testimonies(node)
 
     def find_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
-        """The live node at exactly this scope with exactly this label; of several, the least id."""
+        """The live node at exactly this scope with exactly this label; of several, the least id. It stays as it is."""
         self._hold("scope", scope.path)
         return self._expected.live((scope.path, label), lambda: self._fetch_live(scope, label))
 
     def _fetch_live(self, scope: TenantScope, label: str) -> MemoryNode | None:
         self.flush()
-        return self._rows.find_live(scope, label)
+        found = self._rows.fetch(
+            "locked live node", root=scope.root, scope=scope.path, label=label, start=label[:INDEXED]
+        )
+        return node_of(found[0]) if found else None
 
     def insert(self, node: MemoryNode) -> None:
         """Add a stamped node."""
