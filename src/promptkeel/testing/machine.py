@@ -168,6 +168,9 @@ class StoreMachine(StoreMaker, RuleBasedStateMachine):
     def stamp(self, operations: list[Operation], answers: list[Any]) -> int:
         """The instant that the store gave its writes."""
         for operation, answer in zip(operations, answers, strict=True):
+            if isinstance(answer, Outcome) and answer.kind in ("unchanged", "confirmed"):
+                # Its node is as it was: what it is stamped with was given before.
+                continue
             node = answer.node if isinstance(answer, Outcome) else answer
             if isinstance(node, MemoryNode) and node.updated is not None:
                 return node.updated
