@@ -292,3 +292,20 @@ def test_a_run_answers_its_first_bytes_or_is_ended_by_an_erasure(steps):
                         run.prompt()
                 else:
                     assert run.prompt().text == first
+
+
+def test_tools_touch_only_what_is_inherited_and_end_with_the_run():
+    blocks = [
+        pk.PromptBlockSpec(name="A", source=pk.MemoryLane("SOUL:"), permissions={"read", "add"}),
+        pk.PromptBlockSpec(name="PRIV", source=pk.MemoryLane("P:"), permissions={"read", "add"}, inherit=False),
+    ]
+    with blocking.open("ram:", blocks=blocks) as keel:
+        with keel.delegate(ADA) as run:
+            tools = run.tools(ADA, source="child", grant={"memory_fact_add"})
+            assert tools.schemas[0].parameters["properties"]["block"]["enum"] == ["A"]
+            with pytest.raises(InvalidInputError):
+                tools.memory_fact_add("PRIV", "x")
+            tools.memory_fact_add("A", "x")
+        with pytest.raises(RunEndedError):
+            tools.memory_fact_add("A", "y")
+        assert [fact.text for fact in keel.facts(ADA)] == ["x"]

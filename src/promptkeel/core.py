@@ -328,10 +328,7 @@ class KeelCore:
                     field=f"properties.{name}",
                     where=f"node {node_id!r}",
                 )
-        label = None
-        if text is not None:
-            check_text(text, field="text", where=f"node {node_id!r}")
-            label = _prefix_of(node.label, lanes) + text
+        label = None if text is None else self.corrected_label(node, text)
         correction = Correct(
             scope=scope,
             node_id=node_id,
@@ -488,6 +485,11 @@ class KeelCore:
                 f"{block!r} is no declared memory block (declared: {', '.join(names) or 'none'})", field="block"
             )
 
+    def corrected_label(self, node: MemoryNode, text: str) -> str:
+        """The label that a node has once its statement is corrected to this text."""
+        check_text(text, field="text", where=f"node {node.id!r}")
+        return _prefix_of(node.label, [spec.source for spec in self.showing(node)]) + text
+
     def _lane_spec(self, block: str) -> PromptBlockSpec:
         for spec in self.specs:
             if spec.name == block and isinstance(spec.source, MemoryLane):
@@ -515,10 +517,14 @@ class KeelCore:
 
     def showing(self, node: MemoryNode) -> list[PromptBlockSpec]:
         """The memory blocks that show a node while it is live."""
+        return self.showing_label(node.label)
+
+    def showing_label(self, label: str) -> list[PromptBlockSpec]:
+        """The memory blocks that show what has this label."""
         return [
             spec
             for spec in self.specs
-            if isinstance(spec.source, MemoryLane) and node.label.startswith(spec.source.label_prefix)
+            if isinstance(spec.source, MemoryLane) and label.startswith(spec.source.label_prefix)
         ]
 
 
@@ -532,7 +538,8 @@ def label_for(spec: PromptBlockSpec, text: str) -> str:
     return spec.source.label_prefix + check_text(text, field="text")
 
 
-def _prefix_of(label: str, lanes: list[MemoryLane]) -> str:
+def _prefix_of(label: str, sources: Sequence[Any]) -> str:
+    lanes = [source for source in sources if isinstance(source, MemoryLane)]
     if lanes:
         return max((lane.label_prefix for lane in lanes), key=len)
     head, colon, _ = label.partition(":")

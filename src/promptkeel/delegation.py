@@ -153,7 +153,17 @@ class RunCore:
     ) -> ToolCore:
         """The tools of the child, which has none unless they are granted by name."""
         self._check()
-        return ToolCore(self._keel, scope, source=source, trust=trust, limits=limits, grant=grant)
+        inherited = [spec for spec in self._keel.specs if spec.inherit]
+        return ToolCore(
+            self._keel,
+            scope,
+            source=source,
+            trust=trust,
+            limits=limits,
+            grant=grant,
+            specs=inherited,
+            check=self._check,
+        )
 
 
 def _unerased(engine: Engine, frozen: _Frozen, scope: TenantScope) -> Heads | None:

@@ -177,6 +177,7 @@ def test_an_unknown_key_is_an_error_with_the_nearest_right_name(load, text, tabl
         '[scopes]\ndefault = "acme"',
         '[scopes]\nlevels = "org"',
         "[store",
+        "x = " + "[" * 5000,
         'a = "\\ud800"',
     ],
 )

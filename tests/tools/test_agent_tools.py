@@ -291,3 +291,41 @@ def test_the_asynchronous_twin_does_the_same():
             assert sorted(head.content.split("\n")) == [f"line {n}" for n in range(4)]
 
     asyncio.run(run())
+
+
+NESTED = [
+    pk.PromptBlockSpec(name="A", source=pk.MemoryLane("SOUL:"), permissions=ALL),
+    pk.PromptBlockSpec(name="C", source=pk.MemoryLane("SOUL:SECRET:")),
+]
+
+
+def test_no_text_of_a_permitted_block_gets_into_another_ones_lane():
+    with blocking.open("ram:", blocks=NESTED) as keel:
+        tools = keel.tools(ADA, source="agent")
+        with pytest.raises(ToolPermissionError, match="A, C"):
+            tools.memory_fact_add("A", "SECRET:forged")
+        own = tools.memory_fact_add("A", "plain")["id"]
+        with pytest.raises(ToolPermissionError, match="A, C"):
+            tools.memory_fact_correct(own, text="SECRET:moved")
+        assert keel.facts(ADA, "C") == ()
+        assert [fact.text for fact in keel.facts(ADA, "A")] == ["plain"]
+
+
+@pytest.mark.parametrize("sent", ["[" * 100_000, '{"a":' * 100_000])
+def test_what_is_nested_too_deeply_is_refused_and_counted(keel, sent):
+    tools = keel.tools(ADA, source="agent", limits=ToolLimits(calls=1))
+    assert "error" in tools.respond("memory_fact_add", sent)
+    assert "too many calls" in tools.respond("memory_fact_add", {"block": "USER_PROFILE", "text": "x"})["error"]
+
+
+@pytest.mark.parametrize("value", ["x" * 501, 10**400])
+def test_values_of_fields_are_bounded_too(keel, tools, value):
+    node = keel.remember(ADA, "prefers tea", block="USER_PROFILE")
+    with pytest.raises(InvalidInputError, match="role"):
+        tools.memory_fact_correct(node.id, fields={"role": value})
+
+
+@pytest.mark.parametrize("options", [{"grant": 5}, {"limits": 5}])
+def test_a_grant_of_another_type_is_a_typed_error(keel, options):
+    with pytest.raises(InvalidDeclarationError):
+        keel.tools(ADA, source="agent", **options)

@@ -121,6 +121,8 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
         tables = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise InvalidDeclarationError(f"is not UTF-8 at byte {error.start}", where=path.name) from None
+    except RecursionError:
+        raise InvalidDeclarationError("is nested too deeply", where=path.name) from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidDeclarationError(f"is no TOML: {error}", where=path.name) from None
     return read_configuration(tables, path)

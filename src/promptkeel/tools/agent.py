@@ -8,7 +8,7 @@ ancestor's scope, an operator or another block has written is not the agent's to
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, final
 
 from promptkeel.blocks import PromptBlockSpec, StoredSource
@@ -49,6 +49,8 @@ class ToolCore:
         trust: whose words it writes; ``inferred`` unless the host knows better, never ``operator``.
         limits: how much, and how often.
         grant: the names of the tools that it gets, of those that its blocks permit; None is all of them.
+        specs: the blocks that it may touch; None is all that the keel declares.
+        check: called before everything that is done; raises where the tools have ended.
         now: answers seconds that never run back.
     """
 
@@ -62,8 +64,12 @@ class ToolCore:
         limits: ToolLimits | None = None,
         grant: Collection[str] | None = None,
         now: Callable[[], float] = time.monotonic,
+        specs: Sequence[PromptBlockSpec] | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         self._keel = keel
+        self._specs = keel.specs if specs is None else tuple(specs)
+        self._check = check
         self._scope = check_scope(scope)
         self._source = check_source(source)
         if self._source is None:
@@ -73,19 +79,21 @@ class ToolCore:
             raise InvalidDeclarationError(
                 "must be inferred, third-party or user: no agent is an operator", field="trust"
             )
+        if limits is not None and not isinstance(limits, ToolLimits):
+            raise InvalidDeclarationError(f"must be ToolLimits, not {type(limits).__name__}", field="limits")
         self._limits = ToolLimits() if limits is None else limits
         self._rate = Rate(self._limits, now)
         self._schemas = self._granted(grant)
 
     def _granted(self, grant: Collection[str] | None) -> dict[str, ToolSchema]:
-        if isinstance(grant, str):
+        if grant is not None and (isinstance(grant, str) or not isinstance(grant, Collection)):
             raise InvalidDeclarationError("must be a set of names", field="grant")
         for name in () if grant is None else grant:
             if name not in TOOL_NAMES:
                 raise InvalidDeclarationError(f"{name!r} is no tool; there are {', '.join(TOOL_NAMES)}", field="grant")
         found = {}
         for name in TOOL_NAMES:
-            schema = schema_of(self._keel.specs, name, text_characters=self._limits.text_characters)
+            schema = schema_of(self._specs, name, text_characters=self._limits.text_characters)
             if schema is not None and (grant is None or name in grant):
                 found[name] = schema
         return found
@@ -110,7 +118,12 @@ class ToolCore:
             InvalidInputError: the arguments do not fit the schema.
             StoreError: the store refused it.
         """
-        given = read_arguments(self._schema(name), arguments)
+        schema = self._schema(name)
+        try:
+            given = read_arguments(schema, arguments)
+        except InvalidInputError:
+            self._rate.take()
+            raise
         method = getattr(self, name)
         answer: dict[str, Any] = yield from method(**given)
         return answer
@@ -156,6 +169,7 @@ class ToolCore:
         held = yield from self._keel.store.query_nodes(self._scope, label_prefix=label_for(spec, "x")[:-1])
         own = [node for node in held if node.scope == self._scope]
         label = label_for(spec, text)
+        self._check_shown("memory_fact_add", label)
         if len(own) >= self._limits.block_facts and all(node.label != label for node in own):
             raise ToolPermissionError(
                 f"block {block} holds {len(own)} statements, which is its limit; retract some first"
@@ -173,6 +187,8 @@ class ToolCore:
         given = {"id": id, "text": text, "fields": fields}
         self._take("memory_fact_correct", **{name: value for name, value in given.items() if value is not None})
         node = yield from self._own_node("memory_fact_correct", id)
+        if text is not None:
+            self._check_shown("memory_fact_correct", self._keel.corrected_label(node, text))
         corrected = yield from self._keel.correct(
             self._scope, id, text=text, properties=fields, source=self._source, trust=self._trust, expected=node
         )
@@ -197,6 +213,8 @@ class ToolCore:
 
     def _take(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Check a call and count it."""
+        if self._check is not None:
+            self._check()
         schema = self._schema(name)
         self._rate.take()
         given = read_arguments(schema, arguments)
@@ -206,7 +224,7 @@ class ToolCore:
         return given
 
     def _spec(self, tool: str, block: str) -> PromptBlockSpec:
-        return next(spec for spec in permitting(self._keel.specs, tool) if spec.name == block)
+        return next(spec for spec in permitting(self._specs, tool) if spec.name == block)
 
     def _own_node(self, tool: str, node_id: str) -> Steps[MemoryNode]:
         """The node that a tool may change.
@@ -215,11 +233,7 @@ class ToolCore:
             ToolPermissionError: a block that shows it, or who said it, does not allow that.
         """
         node = yield from self._keel.store.get(self._scope, node_id)
-        showing = self._keel.showing(node)
-        permitted = permitting(self._keel.specs, tool)
-        if not showing or any(spec not in permitted for spec in showing):
-            where = ", ".join(spec.name for spec in showing) or "no block"
-            raise ToolPermissionError(f"statement {node_id!r} is shown by {where}, where {tool} is not permitted")
+        self._check_shown(tool, node.label, f"statement {node_id!r}")
         if node.trust == "operator":
             raise ToolPermissionError(f"statement {node_id!r} is its operator's word; an agent does not change it")
         if node.scope != self._scope:
@@ -227,6 +241,14 @@ class ToolCore:
                 f"statement {node_id!r} belongs to {node.scope.path or '(deployment)'} and is read-only here"
             )
         return node
+
+    def _check_shown(self, tool: str, label: str, what: str = "this statement") -> None:
+        """Refuse what any block would show, or shows, that does not permit the tool, whatever its label says."""
+        showing = self._keel.showing_label(label)
+        permitted = permitting(self._specs, tool)
+        if not showing or any(spec not in permitted for spec in showing):
+            where = ", ".join(spec.name for spec in showing) or "no block"
+            raise ToolPermissionError(f"{what} is shown by {where}, where {tool} is not permitted")
 
     def _write_notes(self, block: str, change: Callable[[str], str]) -> Steps[dict[str, Any]]:
         spec = next(spec for spec in self._keel.specs if spec.name == block)

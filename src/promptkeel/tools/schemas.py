@@ -40,6 +40,8 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "memory_fact_correct": "Correct a remembered statement: give its id and its new text, or new values of its fields.",
     "memory_fact_retract": "Take a statement that is no longer true out of memory; its history is kept.",
 }
+_BITS: Final = 64
+"""A whole number of a field has at most so many: a longer one is text in disguise."""
 _Schema = dict[str, Any]
 
 
@@ -94,7 +96,7 @@ def schema_of(specs: Sequence[PromptBlockSpec], tool: str, *, text_characters: i
         properties, required = {"id": node, "text": text}, ["id"]
         names = sorted({name for spec in found for name in _fields(spec)})
         if names:
-            value = {"type": ["string", "number", "boolean", "null"]}
+            value = {"type": ["string", "number", "boolean", "null"], "maxLength": text_characters}
             fields = {"type": "object", "properties": dict.fromkeys(names, value), "additionalProperties": False}
             properties["fields"] = fields
     else:
@@ -116,6 +118,8 @@ def read_arguments(schema: ToolSchema, given: object) -> dict[str, Any]:
     if isinstance(given, str | bytes):
         try:
             given = json.loads(given)
+        except RecursionError:
+            raise InvalidInputError("is nested too deeply", field="arguments", where=schema.name) from None
         except ValueError as error:
             raise InvalidInputError(f"is no JSON: {error}", field="arguments", where=schema.name) from None
     if not isinstance(given, Mapping):
@@ -148,6 +152,11 @@ def _problem_of_fields(value: object, schema: Mapping[str, Any]) -> str | None:
             return f"{field!r} is no declared field; there are {', '.join(schema['properties'])}"
         if inner is not None and type(inner) not in (str, int, float, bool):
             return f"{field!r} must be text, a number, true, false or null"
+        longest = schema["properties"][field]["maxLength"]
+        if isinstance(inner, str) and len(inner) > longest:
+            return f"{field!r} must be at most {longest} characters, not {len(inner)}; say it shorter"
+        if type(inner) is int and inner.bit_length() > _BITS:
+            return f"{field!r} is too large a number"
     return None
 
 
