@@ -11,8 +11,9 @@ from typing import Any, final
 
 import attrs
 
-from promptkeel.blocks import MemoryLane, PromptBlockSpec, StoredSource, in_prompt_order
+from promptkeel.blocks import PromptBlockSpec, in_prompt_order
 from promptkeel.blocks.history import HistoryCore
+from promptkeel.blocks.labels import BlockLabels
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError, StoreClosedError, StoreError
 from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, parse_instant
@@ -23,12 +24,10 @@ from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
 from promptkeel.store.arguments import check_flag, check_size
-from promptkeel.store.authored import head_label
 from promptkeel.store.base import Engine, History, Neighbour, Receipt, Replicated
 from promptkeel.store.facade import Store, StoreCore
 from promptkeel.store.opening import open_engine
 from promptkeel.store.operations import LINEAGE, Correct, Outcome, Remember
-from promptkeel.text import check_text
 from promptkeel.upkeep.erasing import erase_steps, plan_steps
 from promptkeel.upkeep.erasure import EraseAll, EraseSubject, ErasurePlan, ErasureReceipt, ErasureRequest
 
@@ -75,6 +74,7 @@ class KeelCore:
             raise InvalidDeclarationError("must be a list of PromptBlockSpec", field="blocks")
         self.url = url
         self.specs = in_prompt_order(tuple(blocks))
+        self.labels = BlockLabels(self.specs)
         self._clock = clock
         self._new_id = new_id
         self._counting = token_counter, prompt_tokens
@@ -317,18 +317,9 @@ class KeelCore:
     ) -> Steps[Outcome]:
         """What ``correct`` did: whether it came in time."""
         node = yield from self.store.get(scope, node_id)
-        lanes = [spec.source for spec in self.showing(node) if isinstance(spec.source, MemoryLane)]
-        fields = frozenset[str]().union(*(lane.profile_fields for lane in lanes))
-        for name in check_properties(properties, where=f"node {node_id!r}"):
-            if name not in fields:
-                declared = f"declared there: {', '.join(sorted(fields))}" if fields else "none are declared there"
-                raise InvalidInputError(
-                    f"no block that shows label {node.label!r} declares this field ({declared}); "
-                    "add it to the block's profile_fields",
-                    field=f"properties.{name}",
-                    where=f"node {node_id!r}",
-                )
-        label = None if text is None else self.corrected_label(node, text)
+        where = f"node {node_id!r}"
+        self.labels.check_fields(node.label, check_properties(properties, where=where), where=where)
+        label = None if text is None else self.labels.corrected(node.label, text, where=where)
         correction = Correct(
             scope=scope,
             node_id=node_id,
@@ -439,7 +430,7 @@ class KeelCore:
             InvalidInputError: no memory block has this name.
         """
         if block is not None:
-            self._check_learned(block)
+            self.labels.check_learned(block)
         resolution = yield from self.resolve(scope, strict=strict)
         return tuple(
             fact
@@ -469,7 +460,7 @@ class KeelCore:
                     seen.add(neighbour.node.id)
                     lineage.append(neighbour)
                     waiting.append(neighbour.node.id)
-        shown = [*self.showing(node), *self._stored_as(scope, node)] if node.state == "live" else []
+        shown = [*self.labels.showing(node.label), *self.labels.stored_as(scope, node)] if node.state == "live" else []
         return Why(node, tuple(spec.name for spec in shown), history, tuple(lineage))
 
     # -- what the declared blocks say
@@ -478,25 +469,6 @@ class KeelCore:
         (outcome,) = yield from self.store.apply((operation,))
         return outcome
 
-    def _check_learned(self, block: str) -> None:
-        names = [spec.name for spec in self.specs if spec.is_learned]
-        if block not in names:
-            raise InvalidInputError(
-                f"{block!r} is no declared memory block (declared: {', '.join(names) or 'none'})", field="block"
-            )
-
-    def corrected_label(self, node: MemoryNode, text: str) -> str:
-        """The label that a node has once its statement is corrected to this text."""
-        check_text(text, field="text", where=f"node {node.id!r}")
-        return _prefix_of(node.label, [spec.source for spec in self.showing(node)]) + text
-
-    def _lane_spec(self, block: str) -> PromptBlockSpec:
-        for spec in self.specs:
-            if spec.name == block and isinstance(spec.source, MemoryLane):
-                return spec
-        known = ", ".join(spec.name for spec in self.specs if isinstance(spec.source, MemoryLane)) or "none"
-        raise InvalidInputError(f"{block!r} is no declared memory block (declared: {known})", field="block")
-
     def _label(self, text: str | None, block: str | None, label: str | None) -> str:
         if label is not None:
             if text is not None or block is not None:
@@ -504,46 +476,7 @@ class KeelCore:
             return label
         if text is None or block is None:
             raise InvalidInputError("give a text and the block that shows it, or a label", field="text")
-        return label_for(self._lane_spec(block), text)
-
-    def _stored_as(self, scope: TenantScope, node: MemoryNode) -> list[PromptBlockSpec]:
-        """The stored block whose head, at the level of a scope that asks, a node is."""
-        return [
-            spec
-            for spec in self.specs
-            if isinstance(spec.source, StoredSource)
-            and (node.scope, node.label) == (spec.source.place(scope), head_label(spec.name))
-        ]
-
-    def showing(self, node: MemoryNode) -> list[PromptBlockSpec]:
-        """The memory blocks that show a node while it is live."""
-        return self.showing_label(node.label)
-
-    def showing_label(self, label: str) -> list[PromptBlockSpec]:
-        """The memory blocks that show what has this label."""
-        return [
-            spec
-            for spec in self.specs
-            if isinstance(spec.source, MemoryLane) and label.startswith(spec.source.label_prefix)
-        ]
-
-
-def label_for(spec: PromptBlockSpec, text: str) -> str:
-    """The label of a statement in a declared memory block.
-
-    Raises:
-        InvalidTextError: the statement is blank or holds a refused character.
-    """
-    assert isinstance(spec.source, MemoryLane)  # noqa: S101 - callers ask for memory blocks only
-    return spec.source.label_prefix + check_text(text, field="text")
-
-
-def _prefix_of(label: str, sources: Sequence[Any]) -> str:
-    lanes = [source for source in sources if isinstance(source, MemoryLane)]
-    if lanes:
-        return max((lane.label_prefix for lane in lanes), key=len)
-    head, colon, _ = label.partition(":")
-    return head + colon if colon else ""
+        return self.labels.label(text, block)
 
 
 def _said_at(recorded_at: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from promptkeel.blocks import PromptBlockSpec, StoredSource
 from promptkeel.blocks.history import HistoryCore
-from promptkeel.core import KeelCore, label_for
+from promptkeel.core import KeelCore
 from promptkeel.errors import (
     ConflictError,
     InvalidDeclarationError,
@@ -166,9 +166,9 @@ class ToolCore:
         """Remember a statement."""
         given = self._take("memory_fact_add", block=block, text=text)
         spec = self._spec("memory_fact_add", given["block"])
-        held = yield from self._keel.store.query_nodes(self._scope, label_prefix=label_for(spec, "x")[:-1])
+        held = yield from self._keel.store.query_nodes(self._scope, label_prefix=self._keel.labels.prefix(spec.name))
         own = [node for node in held if node.scope == self._scope]
-        label = label_for(spec, text)
+        label = self._keel.labels.label(text, spec.name)
         self._check_shown("memory_fact_add", label)
         if len(own) >= self._limits.block_facts and all(node.label != label for node in own):
             raise ToolPermissionError(
@@ -188,7 +188,9 @@ class ToolCore:
         self._take("memory_fact_correct", **{name: value for name, value in given.items() if value is not None})
         node = yield from self._own_node("memory_fact_correct", id)
         if text is not None:
-            self._check_shown("memory_fact_correct", self._keel.corrected_label(node, text))
+            self._check_shown(
+                "memory_fact_correct", self._keel.labels.corrected(node.label, text, where=f"node {id!r}")
+            )
         corrected = yield from self._keel.correct(
             self._scope, id, text=text, properties=fields, source=self._source, trust=self._trust, expected=node
         )
@@ -244,7 +246,7 @@ class ToolCore:
 
     def _check_shown(self, tool: str, label: str, what: str = "this statement") -> None:
         """Refuse what any block would show, or shows, that does not permit the tool, whatever its label says."""
-        showing = self._keel.showing_label(label)
+        showing = self._keel.labels.showing(label)
         permitted = permitting(self._specs, tool)
         if not showing or any(spec not in permitted for spec in showing):
             where = ", ".join(spec.name for spec in showing) or "no block"
