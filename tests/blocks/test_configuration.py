@@ -178,6 +178,7 @@ def test_an_unknown_key_is_an_error_with_the_nearest_right_name(load, text, tabl
         '[scopes]\nlevels = "org"',
         "[store",
         "x = " + "[" * 5000,
+        '[blocks.RULES]\nfile = "a"\ntimeout = 1e300',
         'a = "\\ud800"',
     ],
 )

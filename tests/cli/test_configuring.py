@@ -189,3 +189,12 @@ def test_doctor_refuses_a_network_file_system(call, declared, monkeypatch):
     assert found.code == 1
     (failed,) = [check for check in found.document["checks"] if check["what"] == "file system"]
     assert "nfs4" in failed["detail"]
+
+
+@pytest.mark.parametrize("store", ['url = "sqlite:///a.db?driver=foo"', 'url = "sqlite:///a.db"\nbusy_timout = 3'])
+def test_doctor_checks_the_options_of_a_store_that_is_not_there_yet(call, folder, store):
+    (folder / "promptkeel.toml").write_text(f"[store]\n{store}\n")
+    found = call("doctor", "--json")
+    assert found.code == 1, found.out
+    assert [check["status"] for check in found.document["checks"] if check["what"] == "store"] == ["failed"]
+    assert list(folder.glob("a.db*")) == []

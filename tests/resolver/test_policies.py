@@ -459,7 +459,7 @@ def test_a_cancelled_resolve_is_cancelled():
         for function in (never, lambda _: threading.Event().wait(0.2)):
             specs = [pk.PromptBlockSpec(name="NOTES", source=pk.ComputedSource(function), on_failure="omit")]
             task = asyncio.ensure_future(pk.PromptBlockResolver(specs).resolve(ADA))
-            await asyncio.sleep(0.01)
+            await anyio.wait_all_tasks_blocked()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -186,10 +186,10 @@ def test_a_cancelled_call_harms_none_that_shares_its_wait(backend):
         async with anyio.create_task_group() as group:
             for scope in scopes:
                 group.start_soon(one, scope)
-            await anyio.sleep(0.01)
+            await anyio.wait_all_tasks_blocked()
             for scope in scopes[::2]:
                 scope.cancel()
-            await anyio.sleep(0.01)
+            await anyio.wait_all_tasks_blocked()
             release.set()
         assert len(answers) == 3
         assert all(answer.blocks[0].text for answer in answers)

@@ -6,7 +6,6 @@ errors whatever was declared.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final, Literal, final
 
 import attrs
@@ -15,6 +14,8 @@ from promptkeel.errors import InvalidDeclarationError
 
 FailureAction = Literal["fail_closed", "omit", "last_known_good"]
 FAILURE_ACTIONS: Final[tuple[FailureAction, ...]] = ("fail_closed", "omit", "last_known_good")
+_YEAR: Final = 31_622_400
+"""Seconds; far more than the system's clocks take is no time to wait."""
 DEFAULT_MAX_AGE: Final = 300.0
 """For how many seconds a last known good block is shown where nothing else is declared."""
 
@@ -62,10 +63,12 @@ def check_seconds(seconds: Any, field: str) -> None:
     """Check a number of seconds.
 
     Raises:
-        InvalidDeclarationError: it is no positive, finite number.
+        InvalidDeclarationError: it is no number above 0, or more than a year.
     """
-    if type(seconds) not in (int, float) or not 0 < seconds < math.inf:
-        raise InvalidDeclarationError(f"must be a number of seconds above 0, not {seconds!r}", field=field)
+    if type(seconds) not in (int, float) or not 0 < seconds <= _YEAR:
+        raise InvalidDeclarationError(
+            f"must be a number of seconds above 0 and at most {_YEAR}, not {seconds!r}", field=field
+        )
 
 
 def failure_policy(given: object) -> FailurePolicy:

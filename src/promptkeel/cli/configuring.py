@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, final
+from urllib.parse import quote
 
 import attrs
 import click
@@ -201,6 +203,10 @@ def _look_at_disk(session: Session) -> Iterator[Check]:
 def _look_at_store(session: Session) -> Check:
     missing = missing_file(session.url)
     if missing is not None:
+        try:
+            _try_elsewhere(session)
+        except (PromptkeelError, OSError) as error:
+            return Check("store", "failed", describe(error))
         return Check("store", "warning", f"there is none at {missing} yet; the first 'remember' or 'import' makes it")
     try:
         audit = check_url(session.url)
@@ -211,6 +217,13 @@ def _look_at_store(session: Session) -> Check:
         return Check("store", "failed", f"{counted(len(audit.findings), 'finding')}, first {first.kind}: {first.what}; "
                      "'promptkeel check' lists them")  # fmt: skip
     return Check("store", "ok", ", ".join(f"{count} {name}" for name, count in audit.counts.items()))
+
+
+def _try_elsewhere(session: Session) -> None:
+    """Open a store with the same options in a temporary folder, so that those are checked without making it."""
+    _, mark, query = session.url.partition("?")
+    with tempfile.TemporaryDirectory(prefix="promptkeel-") as folder:
+        blocking.open_store(f"sqlite:///{quote(folder)}/doctor.db{mark}{query}", **session.options).close()
 
 
 def _look_at_block(keel: blocking.Keel, spec: PromptBlockSpec, scope: TenantScope | None) -> Check:
