@@ -1,0 +1,1 @@
+"""What model providers see, keep, refuse and charge: pure, and free of any SDK."""
