@@ -8,7 +8,7 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   ├── InvalidInstantError
     │   ├── InvalidTextError
     │   │   └── ContentTooLargeError            larger than what was declared
-    │   ├── ReservedLabelError                  a label or an id that belongs to authored blocks
+    │   ├── ReservedLabelError                  a label or an id that promptkeel keeps for itself
     │   ├── InvalidPropertiesError
     │   └── InvalidDeclarationError             a block, source or policy that cannot mean anything
     ├── StoreError
@@ -103,7 +103,7 @@ class ContentTooLargeError(InvalidTextError):
 
 
 class ReservedLabelError(InvalidInputError):
-    """A label or an id that belongs to authored blocks, which change by appending a revision and in no other way."""
+    """A label or an id of a namespace that promptkeel keeps for itself, as that of authored blocks."""
 
 
 class InvalidPropertiesError(InvalidInputError):

@@ -9,7 +9,7 @@ import attrs
 
 from promptkeel.blocks.source import Sharing, StoreBacked, check_authored
 from promptkeel.errors import InvalidDeclarationError
-from promptkeel.store.authored import RESERVED, reaches_reserved
+from promptkeel.store.reserved import AUTHORED, reached_namespace
 
 
 def _fields(given: object) -> frozenset[str]:
@@ -37,11 +37,11 @@ class MemoryLane(StoreBacked):
 
     def __attrs_post_init__(self) -> None:
         check_authored(self.label_prefix, "label_prefix")
-        if reaches_reserved(self.label_prefix):
+        namespace = reached_namespace(self.label_prefix)
+        if namespace is not None:
+            owner = "authored blocks; show one with a StoredSource" if namespace == AUTHORED else "conversations"
             raise InvalidDeclarationError(
-                f"{self.label_prefix!r} reaches into {RESERVED!r}, which is reserved for authored blocks; show one "
-                "with a StoredSource",
-                field="label_prefix",
+                f"{self.label_prefix!r} reaches into {namespace!r}, which is reserved for {owner}", field="label_prefix"
             )
 
     @property

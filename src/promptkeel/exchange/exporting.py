@@ -16,6 +16,7 @@ from promptkeel.steps import Steps
 from promptkeel.store.authored import is_of_namespace
 from promptkeel.store.base import Stored
 from promptkeel.store.facade import StoreCore
+from promptkeel.store.reserved import is_conversation_state
 from promptkeel.upkeep.erasing import plan_steps
 from promptkeel.upkeep.erasure import ErasurePlan, ErasureRequest
 
@@ -55,7 +56,7 @@ def export_steps(
     everything: bool = False,
     prefix: str = "SOUL:",
 ) -> Steps[Export]:
-    """What is stored at a scope and below it.
+    """What is stored at a scope and below it, without the state of conversations.
 
     Args:
         store: the core of an open store.
@@ -69,15 +70,20 @@ def export_steps(
     stored = yield from store.stored(scope)
     if format == "jsonl":
         return jsonl_export(stored, everything=everything)
-    lines, left_out = graph_lines(stored.nodes, stored.edges, scope, prefix)
-    said = sum(1 for node in stored.nodes if node.scope == scope and node.state == "live") - left_out
+    nodes = [node for node in stored.nodes if not is_conversation_state(node)]
+    lines, left_out = graph_lines(nodes, stored.edges, scope, prefix)
+    said = sum(1 for node in nodes if node.scope == scope and node.state == "live") - left_out
     relations = sum(1 for line in lines if line.startswith('{"type": "relation"'))
     return Export(tuple(lines), said, relations, left_out)
 
 
 def jsonl_export(stored: Stored, *, everything: bool = False) -> Export:
     """The JSON Lines of what is stored; an edge only where both of its ends are among them or above the scope."""
-    memory = [node for node in stored.nodes if not is_of_namespace(node) and (everything or node.state == "live")]
+    memory = [
+        node
+        for node in stored.nodes
+        if not is_of_namespace(node) and not is_conversation_state(node) and (everything or node.state == "live")
+    ]
     authored = sorted(filter(is_of_namespace, stored.nodes), key=_revision_order)
     nodes = [*authored, *memory]
     said = {(node.scope.root, node.id) for node in nodes}

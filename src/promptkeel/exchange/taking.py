@@ -20,9 +20,9 @@ from promptkeel.errors import (
 )
 from promptkeel.exchange.entries import Authored, Connection, Entry, Statement
 from promptkeel.model import NOT_GIVEN, MemoryNode
-from promptkeel.store.authored import check_not_reserved
 from promptkeel.store.decisions import perform
 from promptkeel.store.operations import AdoptRevision, Kind, Link, Operation, Put, Remember, Transaction
+from promptkeel.store.reserved import check_not_reserved
 
 Plan = tuple[Kind, Operation | None]
 
@@ -56,7 +56,7 @@ def take(
 
     Raises:
         ExchangeError: says why the line is refused; nothing of it was written.
-        ReservedLabelError: a statement would be a revision of an authored block.
+        ReservedLabelError: a statement would take a label or an id that is reserved.
         MissingEndError: the line may be taken when the rest of the file has been.
     """
     plans: list[Plan] = []

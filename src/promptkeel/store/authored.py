@@ -22,7 +22,6 @@ from promptkeel.errors import (
     ContentTooLargeError,
     InvalidInputError,
     InvalidTextError,
-    ReservedLabelError,
     StoreDamagedError,
 )
 from promptkeel.instants import datetime_of
@@ -30,9 +29,10 @@ from promptkeel.model import MemoryNode, Trust, check_trust
 from promptkeel.properties import dump_json
 from promptkeel.scope import TenantScope
 from promptkeel.store.audit import shown_scope
+from promptkeel.store.reserved import AUTHORED
 from promptkeel.text import check_text
 
-RESERVED: Final = "@block:"
+RESERVED: Final = AUTHORED
 """Labels and ids that begin with this belong to authored blocks."""
 NO_REVISION: Final = ""
 """As an expected head: that there is no revision yet."""
@@ -60,25 +60,6 @@ def check_block_name(name: object) -> str:
             f"{name!r:.80} must be capitals, digits and underscores, the first a letter, at most 64", field="block"
         )
     return str.__str__(name)
-
-
-def check_not_reserved(text: object, *, field: str, where: str | None = None) -> None:
-    """Nothing, where a label or an id belongs to no authored block.
-
-    Raises:
-        ReservedLabelError: it does.
-    """
-    if isinstance(text, str) and text.startswith(RESERVED):
-        raise ReservedLabelError(
-            f"begins with {RESERVED!r}, which is reserved for authored blocks: they change by appending a revision",
-            field=field,
-            where=where,
-        )
-
-
-def reaches_reserved(label_prefix: str) -> bool:
-    """Whether a lane of this prefix could hold a revision of an authored block."""
-    return label_prefix.startswith(RESERVED) or RESERVED.startswith(label_prefix)
 
 
 def is_of_namespace(node: MemoryNode) -> bool:

@@ -33,11 +33,11 @@ from promptkeel.store.authored import (
     check_block_name,
     check_content,
     check_message,
-    check_not_reserved,
     intact,
     revision_of,
 )
 from promptkeel.store.base import NodeKey, Receipt, Testimony
+from promptkeel.store.reserved import check_not_reserved
 from promptkeel.text import check_text
 
 LINEAGE: Final = frozenset({"derived_from", "supersedes"})
@@ -55,7 +55,7 @@ def _edge(_: Any, __: Any, edge: Any) -> None:
 
 
 def _free_node(_: Any, __: Any, node: Any) -> None:
-    """A node outside of the namespace of authored blocks: nobody who may remember can forge a revision."""
+    """A node outside of the reserved namespaces: nobody who may remember can forge what is kept there."""
     _node(_, __, node)
     where = f"node {node.id!r}"
     check_not_reserved(node.label, field="label", where=where)
@@ -63,7 +63,7 @@ def _free_node(_: Any, __: Any, node: Any) -> None:
 
 
 def _free_edge(_: Any, __: Any, edge: Any) -> None:
-    """An edge that says nothing for a revision, and puts none out of its lane."""
+    """An edge that says nothing for what is reserved, and puts nothing of it out of its lane."""
     _edge(_, __, edge)
     check_not_reserved(edge.start, field="start", where="edge")
     if edge.type == "supersedes":
