@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -24,6 +24,7 @@ from promptkeel.resolver.gates import GateKeeper
 from promptkeel.resolver.known_good import LastKnownGood
 from promptkeel.resolver.lanes import UNPROBED, LaneReader
 from promptkeel.resolver.outcomes import Failed
+from promptkeel.resolver.past import blocks_as_of
 from promptkeel.resolver.plans import Plan, View, places_of, scoped, scopeless
 from promptkeel.resolver.probing import SharedProbe
 from promptkeel.resolver.rendering import Rendering
@@ -32,8 +33,8 @@ from promptkeel.resolver.sources import Loader, SourceReader
 from promptkeel.resolver.states import KeptLanes, newer
 from promptkeel.resolver.values import BlockEvent, Counters, Observer, Resolution, ResolvedBlock
 from promptkeel.scope import DEPLOYMENT, TenantScope
-from promptkeel.steps import Steps, as_async, as_blocking
-from promptkeel.store.base import HEADS, Engine
+from promptkeel.steps import Call, Steps, as_async, as_blocking
+from promptkeel.store.base import HEADS, Engine, Heads
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """The default bound of rendered text that is kept."""
@@ -282,6 +283,19 @@ class ResolverCore:
     def narrowed(self, block: ResolvedBlock, scope: TenantScope, max_tokens: int, token_counter: str) -> RenderedBlock:
         """A learned block in at most so many tokens; empty where not even what is left out can be said in them."""
         return self._rendering.narrowed(block, scope, max_tokens, token_counter)
+
+    def as_of(self, scope: TenantScope, heads: Heads, names: Collection[str]) -> Steps[dict[str, ResolvedBlock]]:
+        """The store's own blocks among these, as they were at heads of the past, by name.
+
+        Raises:
+            CompactedError: the history no longer reaches back to these heads, or they are not of this store.
+            StoreUnavailableError: the store could not be read.
+        """
+        specs = [spec for spec in self.specs if spec.name in names and spec.is_stored]
+        if self._engine is None or not specs:
+            return {}
+        found: dict[str, ResolvedBlock] = yield Call(blocks_as_of, self._engine, specs, self._rendering, scope, heads)
+        return found
 
     def clear(self) -> None:
         """Forget everything that is kept."""
