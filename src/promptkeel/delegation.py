@@ -8,23 +8,22 @@ therefore probes the store, and an unreachable store is an error: nobody could s
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final, Self, final
 
 import attrs
 
-from promptkeel.blocks import StoredSource
 from promptkeel.core import KeelCore
-from promptkeel.errors import NodeNotFoundError, RunEndedError
+from promptkeel.errors import RunEndedError
 from promptkeel.forks import after_fork
 from promptkeel.model import Trust
 from promptkeel.prompt import Prompt
-from promptkeel.resolver import Freshness, ResolvedBlock
+from promptkeel.prompt.shown import shown_nodes, unerased_at
+from promptkeel.resolver import Freshness
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps, as_async, as_blocking, drive, drive_blocking
 from promptkeel.store.arguments import check_scope
-from promptkeel.store.authored import revision_id
-from promptkeel.store.base import Engine, Heads
+from promptkeel.store.base import Heads
 from promptkeel.tools import AgentTools, BlockingAgentTools, ToolCore, ToolLimits
 
 _FROZEN: Final = "frozen for a delegated run"
@@ -126,7 +125,7 @@ class RunCore:
         resolution = prompt.resolution
         detail = (*resolution.freshness.detail, _FROZEN)
         frozen = attrs.evolve(resolution, freshness=Freshness(strict=False, detail=detail))
-        shown = frozenset(node_id for block in resolution.blocks for node_id in _shown_by(block, resolution.scope))
+        shown = shown_nodes(resolution.blocks, resolution.scope)
         return _Frozen(Prompt(frozen, prompt.counter), shown, resolution.heads, token)
 
     def _verified(self, frozen: _Frozen, scope: TenantScope | None) -> Steps[_Frozen]:
@@ -137,7 +136,8 @@ class RunCore:
         token = engine.probe() if engine.is_local else None
         if token is not None and token == frozen.token:
             return frozen
-        heads: Heads | None = yield Call(_unerased, engine, frozen, TenantScope() if scope is None else scope)
+        asking = TenantScope() if scope is None else scope
+        heads: Heads | None = yield Call(unerased_at, engine, asking, frozen.heads, frozen.shown)
         if heads is None:
             self._end("ended: something that it showed was erased; begin another")
         return attrs.evolve(frozen, heads=heads, token=token)
@@ -164,35 +164,6 @@ class RunCore:
             specs=inherited,
             check=self._check,
         )
-
-
-def _unerased(engine: Engine, frozen: _Frozen, scope: TenantScope) -> Heads | None:
-    """The present heads, where everything that is shown is still there in some state; else None."""
-    assert frozen.heads is not None  # noqa: S101 - nothing is asked without
-    changes = engine.changes(scope, frozen.heads, None)
-    if changes.changes is None:
-        # The log was cut: by an erasure, or by a compaction, which takes nothing away that is shown.
-        suspects = frozen.shown
-    else:
-        suspects = frozenset(change.node_id for change in changes.changes if change.label_after is None) & frozen.shown
-    for node_id in suspects:
-        try:
-            engine.get(scope, node_id)
-        except NodeNotFoundError:
-            return None
-    return changes.heads
-
-
-def _shown_by(block: ResolvedBlock, scope: TenantScope) -> Iterator[str]:
-    if block.state == "omitted":
-        return
-    if isinstance(block.spec.source, StoredSource) and block.text:
-        number = int(block.revision_id.split(":")[1])
-        yield revision_id(block.spec.source.place(scope), block.name, number)
-        return
-    for fact in block.facts:
-        if fact.node_id is not None:
-            yield fact.node_id
 
 
 class _Facade:

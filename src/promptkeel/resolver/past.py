@@ -1,4 +1,4 @@
-"""Blocks that the store holds, as they were at heads of the past: read by as-of reads and rendered as they are today."""
+"""Blocks that the store holds, as they were at heads of the past, rendered as blocks are today."""
 
 from __future__ import annotations
 
