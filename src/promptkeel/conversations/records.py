@@ -77,12 +77,14 @@ class BaseRecord:
         id: a keyed hash of its blocks, so that equal bases have one id.
         at: when it was made, as an instant.
         heads: at which the store's blocks in it were read.
+        erasures: a keyed hash of the erasures that were known then; empty where that is not known.
         blocks: in the order of the prompt.
     """
 
     id: str
     at: int
     heads: Heads
+    erasures: str
     blocks: tuple[PinnedBlock, ...]
 
 
@@ -235,7 +237,8 @@ def _base_said(record: BaseRecord) -> dict[str, Any]:
     blocks = [
         {name: value for name, value in attrs.asdict(block).items() if value is not None} for block in record.blocks
     ]
-    return {"base": record.id, "at": record.at, "heads": record.heads.to_json(), "blocks": blocks}
+    said = {"base": record.id, "at": record.at, "heads": record.heads.to_json(), "erasures": record.erasures}
+    return {**said, "blocks": blocks}
 
 
 def _turn_said(record: TurnRecord) -> dict[str, Any]:
@@ -255,7 +258,8 @@ def _read(node: MemoryNode) -> tuple[str, BaseRecord | TurnRecord | None]:
 
 def _base_of(said: Mapping[str, Any]) -> BaseRecord:
     blocks = tuple(PinnedBlock(**block) for block in said["blocks"])
-    return BaseRecord(str(said["base"]), int(said["at"]), Heads.from_json(said["heads"]), blocks)
+    heads = Heads.from_json(said["heads"])
+    return BaseRecord(str(said["base"]), int(said["at"]), heads, str(said["erasures"]), blocks)
 
 
 def _turn_of(said: Mapping[str, Any]) -> TurnRecord:
