@@ -1,4 +1,4 @@
-"""A caller's messages in any format: where text stands in them, how own parts are taken out, and where one is put. Pure.
+"""A caller's messages in any format: where text stands in them, how own parts are taken out, and put in. Pure.
 
 Formats are told apart only where they differ in how a part is spelled. What is not touched is the caller's very object.
 """
