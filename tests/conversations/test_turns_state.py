@@ -140,22 +140,25 @@ def forged(**given_fields):
     return pk.MemoryNode(**{"id": "n1", "scope": ADA, "label": "SOUL:x", **given_fields})
 
 
+LABEL, ID = "@conversation:000:turn:00", "@conversation:ab"
+
+
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda label, node_id: Remember(forged(label=label)),
-        lambda label, node_id: Remember(forged(id=node_id)),
-        lambda label, node_id: Put(forged(label=label)),
-        lambda label, node_id: Put(forged(id=node_id), "anything"),
-        lambda label, node_id: Correct(scope=ADA, node_id="n1", label=label),
-        lambda label, node_id: Correct(scope=ADA, node_id=node_id, properties={"base": "other"}),
-        lambda label, node_id: Retract(ADA, node_id),
-        lambda label, node_id: Link(pk.MemoryEdge(scope=ADA, start="n1", type="supersedes", end=node_id)),
+        lambda: Remember(forged(label=LABEL)),
+        lambda: Remember(forged(id=ID)),
+        lambda: Put(forged(label=LABEL)),
+        lambda: Put(forged(id=ID), "anything"),
+        lambda: Correct(scope=ADA, node_id="n1", label=LABEL),
+        lambda: Correct(scope=ADA, node_id=ID, properties={"base": "other"}),
+        lambda: Retract(ADA, ID),
+        lambda: Link(pk.MemoryEdge(scope=ADA, start="n1", type="supersedes", end=ID)),
     ],
 )
 def test_no_write_of_memory_reaches_the_namespace(forge):
     with pytest.raises(ReservedLabelError, match="conversations"):
-        forge("@conversation:000:turn:00", "@conversation:ab")
+        forge()
 
 
 @pytest.mark.parametrize("prefix", ["@conversation:", "@conv", "@conversation:000:turn:00", "@conversation:x"])
