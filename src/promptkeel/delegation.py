@@ -126,7 +126,7 @@ class RunCore:
         detail = (*resolution.freshness.detail, _FROZEN)
         frozen = attrs.evolve(resolution, freshness=Freshness(strict=False, detail=detail))
         shown = shown_nodes(resolution.blocks, resolution.scope)
-        return _Frozen(Prompt(frozen, prompt.counter), shown, resolution.heads, token)
+        return _Frozen(attrs.evolve(prompt, resolution=frozen), shown, resolution.heads, token)
 
     def _verified(self, frozen: _Frozen, scope: TenantScope | None) -> Steps[_Frozen]:
         """The same prompt, where nothing that it shows has been erased."""

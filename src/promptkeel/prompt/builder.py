@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast, final
 
+import attrs
+
 from promptkeel.errors import InvalidDeclarationError
 from promptkeel.prompt.budget import fitted
 from promptkeel.prompt.prompt import Prompt
+from promptkeel.prompt.salts import keys_of
 from promptkeel.render import RenderedBlock
 from promptkeel.resolver import UNSEEN, Resolution, ResolvedBlock, ResolverCore, Unsettled
 from promptkeel.scope import TenantScope
@@ -75,13 +78,14 @@ class BuilderCore:
         return cast("Prompt", prompt)
 
     def _made(self, resolution: Resolution) -> Prompt:
+        keys = keys_of(self.resolver.keyed, resolution.scope)
         if self._limit is None:
-            return Prompt(resolution, self._counter)
+            return Prompt(resolution, self._counter, keys)
 
         def narrow(block: ResolvedBlock, tokens: int) -> RenderedBlock:
             return self.resolver.narrowed(block, resolution.scope, tokens, self._counter.name)
 
-        return fitted(resolution, self._limit, self._counter, narrow)
+        return attrs.evolve(fitted(resolution, self._limit, self._counter, narrow), keys=keys)
 
 
 class _BuilderFacade:

@@ -12,6 +12,7 @@ import attrs
 
 from promptkeel.blocks import Layer
 from promptkeel.prompt.notices import is_missing, notice_of
+from promptkeel.prompt.salts import PromptKeys
 from promptkeel.render import RenderedBlock
 from promptkeel.render.region import REGION_HEADING, render_region
 from promptkeel.resolver import Freshness, Resolution, ResolvedBlock
@@ -31,10 +32,12 @@ class Prompt:
     Attributes:
         resolution: the blocks and what they were verified at.
         counter: what counts tokens.
+        keys: what the store's secret gives for the scope; None where there is no secret.
     """
 
     resolution: Resolution
     counter: TokenCounter
+    keys: PromptKeys | None = None
 
     @property
     def scope(self) -> TenantScope:

@@ -6,6 +6,7 @@ answers what it answered before. A source that fails is a matter of its block's 
 
 from __future__ import annotations
 
+import hmac
 import operator
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -98,9 +99,10 @@ class ResolverCore:
         self._engine = _engine_of(memory)
         self._scan_timeout = scan_timeout
         self._now = now
+        self._secret = _check_memory(self.specs, memory, self._engine, secret)
         self._rendering = Rendering(
             self.specs,
-            secret=_check_memory(self.specs, memory, self._engine, secret),
+            secret=self._secret,
             cache_bytes=cache_bytes,
             counters=self.counters,
             observe=observe,
@@ -296,6 +298,10 @@ class ResolverCore:
             return {}
         found: dict[str, ResolvedBlock] = yield Call(blocks_as_of, self._engine, specs, self._rendering, scope, heads)
         return found
+
+    def keyed(self, message: bytes) -> bytes | None:
+        """The hash of a message with the key of the fences; None where there is none."""
+        return hmac.digest(self._secret, message, "sha256") if self._secret else None
 
     def clear(self) -> None:
         """Forget everything that is kept."""
