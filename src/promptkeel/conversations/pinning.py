@@ -8,14 +8,14 @@ version does not have it any more: the base is lost, and the conversation needs 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Any, Final, final
 
 import attrs
 
 from promptkeel.blocks import PromptBlockSpec
 from promptkeel.conversations.records import BaseRecord, PinnedBlock, keyed_hash
 from promptkeel.errors import CompactedError
-from promptkeel.model import BlockRevision
+from promptkeel.model import BlockFact, BlockRevision
 from promptkeel.prompt import BuilderCore, Prompt
 from promptkeel.prompt.shown import shown_nodes
 from promptkeel.render import RenderedBlock
@@ -87,6 +87,7 @@ def _pinned_block(block: ResolvedBlock, counter: TokenCounter, secret: bytes, ke
         seal=_seal(secret, key, block.name, block.text),
         text=None if is_memory else block.text,
         room=counter(block.text) if narrowed and block.text else None,
+        facts=None if is_memory or not block.is_learned or block.state == "omitted" else tuple(map(tuple, block.facts)),
     )
 
 
@@ -129,9 +130,15 @@ def made_again(
 def _found(block: PinnedBlock, spec: PromptBlockSpec, past: dict[str, ResolvedBlock]) -> ResolvedBlock | None:
     if block.text is None:
         return past.get(block.name)
-    content = BlockRevision(content="", revision="pinned", facts=() if spec.is_learned else None)
+    facts = tuple(map(_fact_of, block.facts or ())) if spec.is_learned else None
+    content = BlockRevision(content="", revision="pinned", facts=facts)
     rendered = RenderedBlock(name=block.name, tier=block.tier, text=block.text)
     return ResolvedBlock(spec, rendered, content, block.state)
+
+
+def _fact_of(parts: tuple[Any, ...]) -> BlockFact:
+    # Unchecked, as it was when it was pinned.
+    return tuple.__new__(BlockFact, parts)
 
 
 def erasures_at(engine: Engine, scope: TenantScope, secret: bytes) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, final
 
@@ -58,6 +59,7 @@ class PinnedBlock:
         seal: a keyed hash of its text.
         text: the text, of a block that no store holds; None of one that is read again at the base's heads.
         room: the tokens that the rest of the prompt had left to it, where that narrowed it.
+        facts: of a learned block that no store holds, what its text states, each fact as a list of its parts.
     """
 
     name: str
@@ -66,6 +68,7 @@ class PinnedBlock:
     seal: str
     text: str | None = attrs.field(default=None, repr=False)
     room: int | None = None
+    facts: tuple[Any, ...] | None = attrs.field(default=None, repr=False)
 
 
 @final
@@ -238,7 +241,8 @@ def _base_said(record: BaseRecord) -> dict[str, Any]:
         {name: value for name, value in attrs.asdict(block).items() if value is not None} for block in record.blocks
     ]
     said = {"base": record.id, "at": record.at, "heads": record.heads.to_json(), "erasures": record.erasures}
-    return {**said, "blocks": blocks}
+    # As one text in ASCII: an operator's text may hold characters that no memory may.
+    return {**said, "blocks": json.dumps(blocks)}
 
 
 def _turn_said(record: TurnRecord) -> dict[str, Any]:
@@ -257,9 +261,14 @@ def _read(node: MemoryNode) -> tuple[str, BaseRecord | TurnRecord | None]:
 
 
 def _base_of(said: Mapping[str, Any]) -> BaseRecord:
-    blocks = tuple(PinnedBlock(**block) for block in said["blocks"])
+    given = json.loads(said["blocks"])
+    blocks = tuple(PinnedBlock(**{**block, "facts": _facts_of(block.get("facts"))}) for block in given)
     heads = Heads.from_json(said["heads"])
     return BaseRecord(str(said["base"]), int(said["at"]), heads, str(said["erasures"]), blocks)
+
+
+def _facts_of(said: Any) -> tuple[Any, ...] | None:
+    return None if said is None else tuple(tuple(fact) for fact in said)
 
 
 def _turn_of(said: Mapping[str, Any]) -> TurnRecord:
