@@ -21,6 +21,7 @@ from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import BuilderCore, Prompt, UnprovenBuilder
 from promptkeel.properties import check_properties
 from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
+from promptkeel.resolver.cache import BoundedCache
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Steps
 from promptkeel.store.arguments import check_flag, check_size
@@ -90,6 +91,7 @@ class KeelCore:
         self._builder: BuilderCore | None = None
         self._unproven: UnprovenBuilder | None = None
         self._inherited: BuilderCore | None = None
+        self.pinned: BoundedCache[tuple[str, str], Any] = BoundedCache(self._kept["cache_bytes"], _pinned_bytes)
 
     # -- life
 
@@ -127,6 +129,7 @@ class KeelCore:
     def stop(self) -> Steps[None]:
         """Close the store and forget what is kept."""
         store, self._store = self._store, None
+        self.pinned.clear()
         builder, self._builder = self._builder, None
         if builder is not None:
             builder.resolver.clear()
@@ -138,6 +141,11 @@ class KeelCore:
             unproven.resolver.clear()
         if store is not None:
             yield from store.close()
+
+    @property
+    def clock(self) -> Clock:
+        """Answers the present instant."""
+        return self._clock
 
     @property
     def store(self) -> StoreCore:
@@ -171,6 +179,7 @@ class KeelCore:
 
     def forget_kept(self) -> None:
         """Let go of every text that is kept."""
+        self.pinned.clear()
         self.builder.resolver.clear()
         if self._inherited is not None:
             self._inherited.resolver.clear()
@@ -477,6 +486,11 @@ class KeelCore:
         if text is None or block is None:
             raise InvalidInputError("give a text and the block that shows it, or a label", field="text")
         return self.labels.label(text, block)
+
+
+def _pinned_bytes(base: Any) -> int:
+    """The bytes of a pinned prompt's text."""
+    return sum(len(block.text.encode()) for block in base.prompt.blocks)
 
 
 def _said_at(recorded_at: Any) -> Any:
