@@ -11,6 +11,7 @@ from typing import Final, final
 import attrs
 
 from promptkeel.blocks import Layer
+from promptkeel.prompt.layout import PLAIN_CHANNELS, Layout, layout_of
 from promptkeel.prompt.notices import is_missing, notice_of
 from promptkeel.prompt.salts import PromptKeys
 from promptkeel.render import RenderedBlock
@@ -98,6 +99,18 @@ class Prompt:
             text = memo[key] = make()
         return str(text)
 
+    def layout(self, channels: Mapping[str, str] = PLAIN_CHANNELS) -> Layout:
+        """Where each block stands for a provider that has this table of channels, as ``ModelRules.channels``."""
+        key = tuple(sorted(channels.items()))
+        found = self._layouts.get(key)
+        if found is None:
+            found = self._layouts[key] = layout_of(self.blocks, self.notices, channels)
+        return found
+
+    @cached_property
+    def _layouts(self) -> dict[tuple[tuple[str, str], ...], Layout]:
+        return {}
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the bytes that the model gets, in hexadecimal."""
@@ -107,6 +120,11 @@ class Prompt:
     def tokens(self) -> int:
         """How many tokens the whole text has by this prompt's counter; an estimate unless the counter is exact."""
         return self.counter(self.text)
+
+    @property
+    def tokens_exact(self) -> bool:
+        """Whether ``tokens`` is what the tokenizer named by the counter counts; else it is an estimate."""
+        return self.counter.exact
 
     @cached_property
     def block_tokens(self) -> Mapping[str, int]:
