@@ -1,4 +1,4 @@
-"""What a provider sees of a request, whatever its format: the positions of its prefix in the order in which it is cached.
+"""What a provider sees of a request, whatever its format: the positions of its prefix in the order of its cache.
 
 Only the values are here. ``wire`` reads requests into them; ``automaton``, ``caches`` and forensics go on from there.
 """
