@@ -79,7 +79,7 @@ class Layout:
 
     Attributes:
         sections: what lasts, in the order of the provider's prefix: ``system``, ``user``, ``tool_result``.
-        tail: what changes from turn to turn, in the order of the text.
+        tail: what changes from turn to turn, in the order of the text; ``headed`` says what its fences mean.
         calls: whether any block could ever stand in ``tool_result`` here, whatever its memory says now.
         notes: what the operator should know.
     """
@@ -110,8 +110,7 @@ def layout_of(blocks: Sequence[ResolvedBlock], notices: Sequence[str], channels:
     stable = [pair for pair in placed if not pair[0].spec.is_volatile]
     stable.sort(key=lambda pair: CHANNELS.index(pair[1]))
     sections = _sections(stable)
-    volatile = [(block.name, channel, block.text) for block, channel in placed if block.spec.is_volatile]
-    tail = [*tail_parts(volatile, {section.channel for section in sections})]
+    tail = [tail_part(block.name, channel, block.text) for block, channel in placed if block.spec.is_volatile]
     if notices:
         tail.append(TailPart(NOTICES, "user", _JOINT.join(notices)))
     return Layout(
@@ -137,20 +136,25 @@ def learned_channel(facts: Iterable[BlockFact], channels: Mapping[str, str]) -> 
     return CHANNELS[max(map(_care, asked))]
 
 
-def tail_parts(texts: Iterable[tuple[str, Channel, str]], explained: Iterable[Channel]) -> list[TailPart]:
-    """Rendered blocks as parts of a tail; never in ``system``.
+def tail_part(name: str, channel: Channel, text: str) -> TailPart:
+    """A rendered block as part of a tail; never in ``system``."""
+    return TailPart(name, "user" if channel == "system" else channel, text)
+
+
+def headed(parts: Iterable[TailPart], explained: Iterable[Channel]) -> list[TailPart]:
+    """Blocks of a tail, the first of each channel under the statement of what its fences mean.
 
     Args:
-        texts: each block's name, the channel that it asks for, and its text.
-        explained: the channels whose fences are explained already.
+        parts: the blocks.
+        explained: the channels that say so already.
     """
     said = set(explained)
-    parts = []
-    for name, asked, text in texts:
-        channel: Channel = "user" if asked == "system" else asked
-        parts.append(TailPart(name, channel, text if channel in said else f"{REGION_HEADING}{_JOINT}{text}"))
-        said.add(channel)
-    return parts
+    found = []
+    for part in parts:
+        new = part.channel not in said
+        said.add(part.channel)
+        found.append(attrs.evolve(part, text=f"{REGION_HEADING}{_JOINT}{part.text}") if new else part)
+    return found
 
 
 def _care(channel: str) -> int:

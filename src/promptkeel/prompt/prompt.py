@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
 from promptkeel.blocks import Layer
 from promptkeel.prompt.layout import PLAIN_CHANNELS, Layout, layout_of
 from promptkeel.prompt.notices import is_missing, notice_of
-from promptkeel.prompt.salts import PromptKeys
+from promptkeel.prompt.requests import Request
+from promptkeel.prompt.salts import PromptKeys, SaltScope, salt_scope
+from promptkeel.prompt.tail import Tail, as_tail, parts_of
 from promptkeel.render import RenderedBlock
 from promptkeel.render.region import REGION_HEADING, render_region
 from promptkeel.resolver import Freshness, Resolution, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Heads
 from promptkeel.tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from promptkeel.prompt.adapters.asked import Asked
+    from promptkeel.providers.rules import ProviderName
 
 _PREFIX: Final = "prefix"
 _TEXT: Final = "text"
@@ -141,6 +147,78 @@ class Prompt:
             if block.name == name:
                 return block
         raise KeyError(name)
+
+    def anthropic(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Any] = (),
+        tools: Sequence[Any] | None = None,
+        tail: Tail | Mapping[str, Any] | None = None,
+        current: Prompt | None = None,
+        overrides: Iterable[Any] = (),
+        **settings: Any,
+    ) -> Request:
+        """Everything for ``client.messages.create(**request)`` of Anthropic's SDK.
+
+        Args:
+            model: the model.
+            messages: the conversation, in Anthropic's format; handed on as it is.
+            tools: tool definitions, in Anthropic's format; sent in one spelling, whatever their order.
+            tail: what this request says beyond memory: the time, what was recalled, a question.
+            current: a prompt whose volatile blocks stand in place of this one's.
+            overrides: what is known better of the provider's rules; later ones win.
+            settings: other arguments of the call, as ``max_tokens``; handed on as they are.
+
+        Raises:
+            InvalidInputError: names the message, tool or setting that the provider would refuse.
+        """
+        from promptkeel.prompt.adapters.anthropic import anthropic_request
+
+        asked = self._asked("anthropic", model, messages, tools, tail, current, overrides, settings)
+        return anthropic_request(asked)
+
+    def _asked(
+        self,
+        provider: ProviderName,
+        model: str,
+        messages: Any,
+        tools: Any,
+        tail: Any,
+        current: Prompt | None,
+        overrides: Iterable[Any],
+        settings: Mapping[str, Any],
+        salt: SaltScope | None = None,
+    ) -> Asked:
+        from promptkeel.prompt.adapters.asked import Asked
+        from promptkeel.prompt.adapters.checking import checked_model
+        from promptkeel.providers.rules import rules_for
+
+        rules = rules_for(provider, checked_model(model), overrides=overrides)
+        layout = self.layout(rules.channels)
+        keys = self.keys
+        volatile = layout
+        if current is not None:
+            volatile = current.layout(rules.channels)
+            keys = current.keys if keys is None else keys
+        said = [block.spec.shared for block in self.blocks if block.text and not block.spec.is_volatile]
+        return Asked(
+            layout=layout,
+            tail=parts_of(as_tail(tail), layout, volatile.tail, rules.channels, keys),
+            rules=rules,
+            model=model,
+            messages=messages,
+            tools=tools,
+            settings=settings,
+            counter=self.counter,
+            counted=self._counted,
+            keys=keys,
+            salt=salt_scope(said, salt),
+        )
+
+    @cached_property
+    def _counted(self) -> dict[str, int]:
+        return {}
 
     def __str__(self) -> str:
         return self.text

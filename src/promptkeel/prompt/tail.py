@@ -15,7 +15,7 @@ import attrs
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError
 from promptkeel.instants import format_instant, parse_instant
 from promptkeel.model import BlockFact, BlockRevision
-from promptkeel.prompt.layout import NOTICES, Layout, TailPart, learned_channel, tail_parts
+from promptkeel.prompt.layout import NOTICES, Layout, TailPart, headed, learned_channel, tail_part
 from promptkeel.prompt.salts import PromptKeys
 from promptkeel.render import RenderPolicy, render_block
 from promptkeel.text import check_text
@@ -88,13 +88,26 @@ def as_tail(given: object) -> Tail:
     return Tail(**fields)
 
 
-def parts_of(tail: Tail, layout: Layout, channels: Mapping[str, str], keys: PromptKeys | None) -> Sequence[TailPart]:
-    """Every part of a request's tail: the layout's own, then what was recalled, the time, and the question.
+def parts_of(
+    tail: Tail,
+    layout: Layout,
+    volatile: Sequence[TailPart],
+    channels: Mapping[str, str],
+    keys: PromptKeys | None,
+) -> Sequence[TailPart]:
+    """Every part of a request's tail: volatile blocks, what was recalled, notices, the time, and the question.
+
+    Args:
+        tail: what the caller adds.
+        layout: what stands in front.
+        volatile: the volatile blocks and notices.
+        channels: the channel of learned text by its trust.
+        keys: what the fence of recalled text is made of.
 
     Raises:
         InvalidDeclarationError: something was recalled, and there is no secret for its fence.
     """
-    parts = list(layout.tail)
+    blocks = [part for part in volatile if part.name != NOTICES]
     if tail.recall:
         if keys is None:
             raise InvalidDeclarationError(
@@ -103,10 +116,9 @@ def parts_of(tail: Tail, layout: Layout, channels: Mapping[str, str], keys: Prom
             )
         revision = BlockRevision(content="", revision="recalled", facts=tail.recall)
         block = render_block(_RECALL, revision, tier="session", policy=RenderPolicy(fence=keys.fence))
-        explained = {section.channel for section in layout.sections}
-        explained |= {part.channel for part in layout.tail if part.name != NOTICES}
-        channel = learned_channel(tail.recall, channels)
-        parts += tail_parts([(_RECALL, channel, block.text)], explained)
+        blocks.append(tail_part(_RECALL, learned_channel(tail.recall, channels), block.text))
+    parts = headed(blocks, {section.channel for section in layout.sections})
+    parts += [part for part in volatile if part.name == NOTICES]
     if tail.time is not None:
         parts.append(TailPart("time", "user", f"[now: {tail.time}]"))
     if tail.query is not None:

@@ -1,0 +1,62 @@
+"""What every adapter checks of what a caller passes, before any of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from promptkeel.errors import InvalidInputError
+
+
+def checked_model(model: object) -> str:
+    """The model's name.
+
+    Raises:
+        InvalidInputError: it is no text, or blank.
+    """
+    if not isinstance(model, str) or not model.strip():
+        raise InvalidInputError(f"must be the name of a model, not {model!r}", field="model")
+    return model
+
+
+def checked_messages(messages: object, roles: Collection[str], *, typed: bool = False) -> Sequence[Mapping[str, Any]]:
+    """The messages themselves, each a mapping with a role that the format knows.
+
+    Args:
+        messages: what was given.
+        roles: the roles.
+        typed: whether what has a ``type`` needs no role.
+
+    Raises:
+        InvalidInputError: names the index of the message that is none.
+    """
+    if messages is None:
+        return ()
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise InvalidInputError(f"must be a list of messages, not {type(messages).__name__}", field="messages")
+    for index, message in enumerate(messages):
+        # A plain dictionary is by far the commonest.
+        if type(message) is not dict and not isinstance(message, Mapping):
+            raise refused(index, f"must be a mapping, not {type(message).__name__}")
+        role = message.get("role")
+        if role is None and typed and isinstance(message.get("type"), str):
+            continue
+        if not isinstance(role, str) or role not in roles:
+            raise refused(index, f"must have a role of {', '.join(sorted(roles))}, not {role!r}")
+    return messages
+
+
+def checked_settings(settings: Mapping[str, Any], kept: Mapping[str, str]) -> None:
+    """Check that no setting takes the place of what the adapter makes.
+
+    Raises:
+        InvalidInputError: one does; says what to do instead.
+    """
+    for name, instead in kept.items():
+        if name in settings:
+            raise InvalidInputError(f"is made from the prompt: {instead}", field=name)
+
+
+def refused(index: int, reason: str) -> InvalidInputError:
+    """The error of one message of the caller's."""
+    return InvalidInputError(reason, field="messages", where=f"message {index}")
