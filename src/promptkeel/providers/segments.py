@@ -42,7 +42,8 @@ class Segment:
         role: whose it is, as the format spells it; "" for a tool.
         content: its canonical JSON without any mark, which is what a provider's cache compares.
         message: the index of its message as sent; -1 in tools and system.
-        mark: the mark right after it.
+        mark: the mark right after it. A cache point that follows no content (the second in a row, or the first of a
+            message) is a position of its own, of kind "other" with empty content.
     """
 
     section: Section
