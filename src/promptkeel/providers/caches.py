@@ -117,9 +117,7 @@ class MarkedCache:
                     break
         for place, ttl in marks.items():
             if place > found:
-                before = self._entries.get(names[place])
-                soon = ready if before is None or before.expires <= at else min(ready, before.ready)
-                self._entries[names[place]] = _Entry(soon, at + ttl, ttl)
+                self._write(names[place], at, ready, ttl)
         self._tidy(at)
         read = sums[found] if found >= 0 else 0
         written = max((sums[place] for place in marks), default=0)
@@ -149,6 +147,13 @@ class MarkedCache:
     def _usable(self, name: bytes, at: float) -> _Entry | None:
         entry = self._entries.get(name)
         return entry if entry is not None and entry.ready <= at < entry.expires else None
+
+    def _write(self, name: bytes, at: float, ready: float, ttl: int) -> None:
+        entry, before = _Entry(ready, at + ttl, ttl), self._entries.get(name)
+        if before is not None and at < before.expires:
+            # Of requests that start together, each writes: what comes of that is ready first, and kept longest.
+            entry = _Entry(min(ready, before.ready), max(entry.expires, before.expires), max(ttl, before.ttl))
+        self._entries[name] = entry
 
     def _tidy(self, at: float) -> None:
         if len(self._entries) >= self._tidy_at:
