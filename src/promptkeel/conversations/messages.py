@@ -1,52 +1,54 @@
-"""A caller's messages in any format: where text stands in them, how own parts are taken out, and put in. Pure.
+"""A caller's messages in any format: where text stands in them, and how own parts are taken out again. Pure.
 
-Formats are told apart only where they differ in how a part is spelled. What is not touched is the caller's very object.
+A part is own where its whole text is; what is own inside a text of somebody else's is not looked for. With a text that
+was the result of a call that this library made in the model's name, the call goes too. What is not touched is the
+caller's very object.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import attrs
 
 from promptkeel.errors import InvalidInputError
+from promptkeel.prompt.adapters.arranging import ACKNOWLEDGEMENT, REQUEST
 from promptkeel.providers.segments import WireFormat
 
 Message = Any
-"""One message of a caller's, as the format spells it: a mapping, or an object of the provider's SDK."""
+"""One message of a caller's, as the format spells it."""
 
-_TEXT_PART: Final[dict[WireFormat, dict[str, str]]] = {
-    "anthropic": {"type": "text"},
-    "openai-chat": {"type": "text"},
-    "openai-responses": {"type": "input_text"},
-    "gemini": {},
-    "bedrock": {},
-}
+OWN_CALL: Final = "standing_memory_delta_"
+"""What the ids of calls that were made for deltas hold, and no others."""
 _PARTS: Final[dict[WireFormat, str]] = {"gemini": "parts"}
-_SYSTEM_ROLE: Final[dict[WireFormat, str]] = {"openai-chat": "developer", "openai-responses": "developer"}
+_RESULTS: Final = ("toolResult", "function_response", "functionResponse")
+_ANSWERING: Final = ("assistant", "model")
+
+IsTaken = Callable[[str], bool]
 
 
-def check_messages(messages: object, wire_format: WireFormat) -> list[Message]:
-    """The messages as a list; the text of a whole input counts as one message of the user.
+def check_messages(messages: object) -> list[Message]:
+    """The messages as a list.
 
     Raises:
-        InvalidInputError: they are no sequence of messages.
+        InvalidInputError: they are no list of mappings.
     """
-    if isinstance(messages, str):
-        return [{"role": "user", _PARTS.get(wire_format, "content"): [text_part(messages, wire_format)]}]
-    if not isinstance(messages, Sequence) or isinstance(messages, bytes | bytearray | Mapping):
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
         raise InvalidInputError(f"must be a list of messages, not {type(messages).__name__}", field="messages")
-    checked = list(messages)
-    for position, message in enumerate(checked):
-        if message is None or isinstance(message, str | bytes | int | float | list | tuple):
-            raise InvalidInputError(f"must be a message, not {type(message).__name__}", field=f"messages[{position}]")
-    return checked
+    for index, message in enumerate(messages):
+        if type(message) is not dict and not isinstance(message, Mapping):
+            raise InvalidInputError(
+                f"must be a mapping, not {type(message).__name__}", field="messages", where=f"message {index}"
+            )
+    return list(messages)
 
 
-def text_part(text: str, wire_format: WireFormat) -> dict[str, str]:
-    """A content part with a text."""
-    return {**_TEXT_PART[wire_format], "text": text}
+def parts_name(wire_format: WireFormat) -> str:
+    """Under what name a message holds its parts."""
+    return _PARTS.get(wire_format, "content")
 
 
 @final
@@ -56,114 +58,196 @@ class Taken:
 
     Attributes:
         messages: what is left; a message that held nothing else is gone.
-        origins: the index of each in the messages as given.
-        texts: what was taken out, in order, each with the index of its message as given.
+        texts: what was taken out, in order.
     """
 
     messages: list[Message]
-    origins: list[int]
-    texts: list[tuple[int, str]]
+    texts: list[str]
 
 
-def without_parts(
-    messages: Sequence[Message], wire_format: WireFormat, is_taken: Callable[[str], bool], *, hint: str
-) -> Taken:
+def without_parts(messages: Sequence[Message], wire_format: WireFormat, is_taken: IsTaken) -> Taken:
     """The messages without the text parts for which ``is_taken`` answers True.
 
     Args:
         messages: as the caller sends them.
         wire_format: how they are spelled.
-        is_taken: called with the whole text of each part.
-        hint: what every such text holds.
+        is_taken: called with the whole text of each part, in order.
     """
-    taken = Taken([], [], [])
-    for index, message in enumerate(messages):
-        found: list[str] = []
-        left = _without(message, wire_format, is_taken, hint, found)
-        taken.texts.extend((index, text) for text in found)
-        if left is not None:
-            taken.messages.append(left)
-            taken.origins.append(index)
-    return taken
+    taking = _Taking(parts_name(wire_format), is_taken)
+    left = [taking.message(message) for message in messages]
+    if not taking.texts:
+        return Taken(list(messages), [])
+    if taking.calls:
+        _drop_calls(left, taking.calls, parts_name(wire_format))
+    return Taken([message for message in left if message is not None], taking.texts)
 
 
-def _without(
-    message: Message, wire_format: WireFormat, is_taken: Callable[[str], bool], hint: str, found: list[str]
-) -> Message | None:
-    if not isinstance(message, Mapping):
-        return message
-    name = _PARTS.get(wire_format, "content")
-    content = message.get(name)
-    left = _without_content(content, is_taken, hint, found)
-    if left is content:
-        return message
-    if left is None or left == []:
-        return None
-    return {**message, name: left}
+@final
+class _Taking:
+    """Takes own parts out of messages, and notes which calls their results were of."""
 
+    def __init__(self, name: str, is_taken: IsTaken) -> None:
+        self._name = name
+        self._is_taken = is_taken
+        self.texts: list[str] = []
+        self.calls: set[str] = set()
 
-def _without_content(content: Any, is_taken: Callable[[str], bool], hint: str, found: list[str]) -> Any:
-    """What is left of a content: itself where nothing was taken, None where nothing is left."""
-    if isinstance(content, str):
-        if hint in content and is_taken(content):
-            found.append(content)
+    def message(self, message: Message) -> Message | None:
+        """What is left of a message; None where nothing is."""
+        call = message.get("tool_call_id") or (message.get("call_id") if "output" in message else None)
+        name = "output" if "output" in message else self._name
+        content = message.get(name)
+        left = self._content(content)
+        if left is content:
+            return message
+        if not left:
+            self._note(call)
             return None
-        return content
-    if not isinstance(content, list | tuple):
-        return content
-    parts = []
-    for part in content:
-        left = _without_part(part, is_taken, hint, found)
-        if left is not None:
-            parts.append(left)
-    return content if len(parts) == len(content) and all(map(lambda a, b: a is b, parts, content)) else parts
+        return {**message, name: left}
 
+    def _content(self, content: Any) -> Any:
+        if isinstance(content, str):
+            return None if self._take(content) else content
+        if not isinstance(content, list | tuple):
+            return content
+        parts = [(part, self._part(part)) for part in content]
+        if all(part is left for part, left in parts):
+            return content
+        return [left for _, left in parts if left is not None]
 
-def _without_part(part: Any, is_taken: Callable[[str], bool], hint: str, found: list[str]) -> Any:
-    text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
-    if isinstance(text, str):
-        if hint in text and is_taken(text):
-            found.append(text)
-            return None
+    def _part(self, part: Any) -> Any:
+        if isinstance(part, str):
+            return None if self._take(part) else part
+        if not isinstance(part, Mapping):
+            return part
+        text = part.get("text")
+        if isinstance(text, str):
+            return None if self._take(text) else part
+        if part.get("type") == "tool_result":
+            return self._result(part, part.get("tool_use_id"))
+        for wrapper in _RESULTS:
+            inner = part.get(wrapper)
+            if isinstance(inner, Mapping):
+                left = self._result(inner, inner.get("toolUseId", inner.get("id")))
+                return part if left is inner else None if left is None else {**part, wrapper: left}
         return part
-    if isinstance(part, Mapping) and part.get("type") == "tool_result":
-        inner = part.get("content")
-        left = _without_content(inner, is_taken, hint, found)
-        return part if left is inner else {**part, "content": [] if left is None else left}
-    return part
+
+    def _result(self, result: Mapping[str, Any], call: object) -> Mapping[str, Any] | None:
+        """What is left of a tool's result; None of one that held nothing else and whose call is own."""
+        response = result.get("response")
+        holder: Mapping[str, Any] = response if isinstance(response, Mapping) else result
+        name = "content" if holder is result else "result"
+        content = holder.get(name)
+        left = self._content(content)
+        if left is content:
+            return result
+        if not left and isinstance(call, str) and OWN_CALL in call:
+            self._note(call)
+            return None
+        changed = {**holder, name: [] if left is None else left}
+        return changed if holder is result else {**result, "response": changed}
+
+    def _take(self, text: str) -> bool:
+        if not self._is_taken(text):
+            return False
+        self.texts.append(text)
+        return True
+
+    def _note(self, call: object) -> None:
+        if isinstance(call, str) and OWN_CALL in call:
+            self.calls.add(call)
 
 
-def with_user_part(messages: Sequence[Message], text: str, wire_format: WireFormat) -> list[Message]:
-    """The messages with a text as the last part of the last user message, or in one of its own behind them.
+def _drop_calls(messages: list[Message | None], calls: set[str], name: str) -> None:
+    """Drop the messages that hold nothing but these calls, and what was said around them for their sake."""
+    for index, message in enumerate(messages):
+        if message is None or not calls.intersection(_calls_of(message, name)):
+            continue
+        messages[index] = None
+        if index and _only_text(messages[index - 1], name) == REQUEST:
+            messages[index - 1] = None
+        after = index + 2
+        if (
+            after < len(messages)
+            and _only_text(messages[after], name) == ACKNOWLEDGEMENT
+            and messages[index + 1] is None
+        ):
+            messages[after] = None
 
-    A part of its own after everything else, tool results among it, so that no byte before it changes. Where the
-    messages end with the beginning of an answer, what asks for it is the user message before.
+
+def _calls_of(message: Mapping[str, Any], name: str) -> list[str]:
+    if message.get("type") == "function_call":
+        return [str(message.get("call_id"))]
+    found = [call.get("id") for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+    content = message.get(name)
+    for part in content if isinstance(content, list | tuple) else ():
+        if not isinstance(part, Mapping):
+            continue
+        inner = part.get("toolUse", part.get("function_call", part.get("functionCall", part)))
+        if isinstance(inner, Mapping):
+            found.append(inner.get("toolUseId", inner.get("id")))
+    return [call for call in found if isinstance(call, str)]
+
+
+def _only_text(message: Message | None, name: str) -> str | None:
+    """The text of a message that holds one text and nothing else."""
+    content = None if message is None else message.get(name)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list | tuple) and len(content) == 1 and isinstance(content[0], Mapping):
+        text = content[0].get("text")
+        return text if isinstance(text, str) else None
+    return None
+
+
+# The hash of a prefix
+
+_MARKS: Final = frozenset({"cache_control", "prompt_cache_breakpoint"})
+
+
+def prefix_hashes(messages: Sequence[Message], wire_format: WireFormat, start: str) -> list[str]:
+    """A hash of each prefix of the messages, the empty one first; marks are no part of them, spellings neither.
+
+    Args:
+        messages: without own parts.
+        wire_format: how they are spelled.
+        start: what the first hash is.
     """
-    name = _PARTS.get(wire_format, "content")
-    position = len(messages) - 1
-    while position >= 0 and _role(messages[position]) in ("assistant", "model"):
-        position -= 1
-    last = messages[position] if position >= 0 else None
-    if not isinstance(last, Mapping) or _role(last) != "user":
-        return [
-            *messages[: position + 1],
-            {"role": "user", name: [text_part(text, wire_format)]},
-            *messages[position + 1 :],
-        ]
-    content = last.get(name)
-    parts = [text_part(content, wire_format)] if isinstance(content, str) else list(content or ())
-    return [
-        *messages[:position],
-        {**last, name: [*parts, text_part(text, wire_format)]},
-        *messages[position + 1 :],
-    ]
+    hashes = [start]
+    name = parts_name(wire_format)
+    for message in messages:
+        digest = hashlib.sha256(hashes[-1].encode())
+        digest.update(json.dumps(_plain_message(message, name), sort_keys=True, default=_plain).encode())
+        hashes.append(digest.hexdigest())
+    return hashes
 
 
-def _role(message: Message) -> Any:
-    return message.get("role") if isinstance(message, Mapping) else getattr(message, "role", None)
+def _plain_message(message: Message, name: str) -> Any:
+    content = message.get(name)
+    if isinstance(content, str):
+        return {**message, name: [content]}
+    if not isinstance(content, list | tuple):
+        return message
+    return {**message, name: [_plain_part(part) for part in content if not _is_point(part)]}
 
 
-def with_system_message(messages: Sequence[Message], text: str, wire_format: WireFormat) -> list[Message]:
-    """The messages with a text as an operator's message at their end."""
-    role = _SYSTEM_ROLE.get(wire_format, "system")
-    return [*messages, {"role": role, _PARTS.get(wire_format, "content"): text}]
+def _plain_part(part: Any) -> Any:
+    if not isinstance(part, Mapping):
+        return part
+    # A text alone is one text, however its part is spelled.
+    if "text" in part and part.get("type") in ("text", "input_text", "output_text", None):
+        left = {key: value for key, value in part.items() if key not in _MARKS and key not in ("type", "text")}
+        return {**left, "text": part["text"]} if left else part["text"]
+    return {key: value for key, value in part.items() if key not in _MARKS} if _MARKS.intersection(part) else part
+
+
+def _is_point(part: Any) -> bool:
+    return isinstance(part, Mapping) and len(part) == 1 and "cachePoint" in part
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return hashlib.sha256(value).hexdigest()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return repr(value)
