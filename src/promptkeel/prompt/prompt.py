@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 import attrs
 
 from promptkeel.blocks import Layer
-from promptkeel.prompt.layout import PLAIN_CHANNELS, Layout, layout_of
+from promptkeel.prompt.layout import PLAIN_CHANNELS, Durability, Layout, layout_of
 from promptkeel.prompt.notices import is_missing, notice_of
-from promptkeel.prompt.requests import Request
+from promptkeel.prompt.requests import Handle, Request
 from promptkeel.prompt.salts import PromptKeys, SaltScope, salt_scope
 from promptkeel.prompt.tail import Tail, as_tail, parts_of
 from promptkeel.render import RenderedBlock
@@ -157,17 +157,20 @@ class Prompt:
         tail: Tail | Mapping[str, Any] | None = None,
         current: Prompt | None = None,
         overrides: Iterable[Any] = (),
+        ttls: Mapping[Durability, int] | None = None,
         **settings: Any,
     ) -> Request:
         """Everything for ``client.messages.create(**request)`` of Anthropic's SDK.
 
         Args:
             model: the model.
-            messages: the conversation, in Anthropic's format; handed on as it is.
-            tools: tool definitions, in Anthropic's format; sent in one spelling, whatever their order.
+            messages: the conversation, in the provider's format; handed on as it is.
+            tools: tool definitions, in the provider's format; sent in one spelling, whatever their order.
             tail: what this request says beyond memory: the time, what was recalled, a question.
             current: a prompt whose volatile blocks stand in place of this one's.
             overrides: what is known better of the provider's rules; later ones win.
+            ttls: for how many seconds a prefix is to be kept, by who shares it: ``deployment``, ``tenant``,
+                ``conversation``; what is left out, the provider's default.
             settings: other arguments of the call, as ``max_tokens``; handed on as they are.
 
         Raises:
@@ -175,8 +178,88 @@ class Prompt:
         """
         from promptkeel.prompt.adapters.anthropic import anthropic_request
 
-        asked = self._asked("anthropic", model, messages, tools, tail, current, overrides, settings)
-        return anthropic_request(asked)
+        return anthropic_request(
+            self._asked("anthropic", model, messages, tools, tail, current, overrides, ttls, settings)
+        )
+
+    def bedrock(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Any] = (),
+        tools: Sequence[Any] | None = None,
+        tool_choice: Mapping[str, Any] | None = None,
+        tail: Tail | Mapping[str, Any] | None = None,
+        current: Prompt | None = None,
+        overrides: Iterable[Any] = (),
+        ttls: Mapping[Durability, int] | None = None,
+        **settings: Any,
+    ) -> Request:
+        """Everything for ``client.converse(**request)`` of boto3; ``converse_stream`` takes the same.
+
+        Arguments and errors as ``anthropic``, and ``tool_choice`` as Converse spells it.
+        """
+        from promptkeel.prompt.adapters.bedrock import bedrock_request
+
+        asked = self._asked("bedrock", model, messages, tools, tail, current, overrides, ttls, settings)
+        return bedrock_request(asked, tool_choice)
+
+    def openai(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Any] = (),
+        tools: Sequence[Any] | None = None,
+        api: Literal["responses", "chat"] = "responses",
+        server: Literal["openai", "vllm"] = "openai",
+        salt: SaltScope | None = None,
+        tail: Tail | Mapping[str, Any] | None = None,
+        current: Prompt | None = None,
+        overrides: Iterable[Any] = (),
+        ttls: Mapping[Durability, int] | None = None,
+        **settings: Any,
+    ) -> Request:
+        """Everything for ``client.responses.create(**request)`` or ``client.chat.completions.create(**request)``.
+
+        Arguments and errors as ``anthropic``, and these: ``api`` says which of the two. ``server`` is ``openai``, or
+        ``vllm`` for one that keeps prefixes apart by a salt. ``salt`` says who shares cached prefixes:
+        ``deployment``, ``tenant`` or ``scope``; left out, the tenant, or the deployment where every block is
+        deployment-wide.
+
+        Raises:
+            InvalidDeclarationError: the server needs a salt, and there is no secret to make one of.
+        """
+        from promptkeel.prompt.adapters.openai import openai_request
+
+        asked = self._asked("openai", model, messages, tools, tail, current, overrides, ttls, settings, salt)
+        return openai_request(asked, api, server)
+
+    def gemini(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Any] = (),
+        tools: Sequence[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        handle: Handle | None = None,
+        backend: str = "",
+        ttl: int | None = None,
+        tail: Tail | Mapping[str, Any] | None = None,
+        current: Prompt | None = None,
+        overrides: Iterable[Any] = (),
+        **settings: Any,
+    ) -> Request:
+        """Everything for ``client.models.generate_content(**request)`` of google-genai.
+
+        Arguments and errors as ``anthropic``, and these: ``config`` is other configuration of the call, handed on as
+        it is. ``handle`` is a prefix that the provider keeps, made with ``request.prefix``; it is used where it still
+        fits, else named by ``request.superseded``, to be deleted. ``backend`` is where handles live, as a project and
+        location, and part of their keys. ``ttl`` is for how many seconds a handle is kept.
+        """
+        from promptkeel.prompt.adapters.gemini import gemini_request
+
+        asked = self._asked("gemini", model, messages, tools, tail, current, overrides, None, settings)
+        return gemini_request(asked, config, handle, backend, ttl)
 
     def _asked(
         self,
@@ -187,6 +270,7 @@ class Prompt:
         tail: Any,
         current: Prompt | None,
         overrides: Iterable[Any],
+        ttls: Mapping[Durability, int] | None,
         settings: Mapping[str, Any],
         salt: SaltScope | None = None,
     ) -> Asked:
@@ -214,6 +298,7 @@ class Prompt:
             counted=self._counted,
             keys=keys,
             salt=salt_scope(said, salt),
+            ttls={} if ttls is None else ttls,
         )
 
     @cached_property

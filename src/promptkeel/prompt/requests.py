@@ -9,6 +9,7 @@ from typing import Any, final
 
 import attrs
 
+from promptkeel.prompt.breakpoints import MarkPlan
 from promptkeel.prompt.layout import Layout
 from promptkeel.tokens import TokenCounter
 
@@ -53,6 +54,7 @@ class Request(Mapping[str, Any]):
         notes: what the operator should know: marks that could not be set, text in another channel than asked for.
         layout: where each block stands.
         counter: what counts tokens.
+        plan: the marks, by the positions of the prefix; None where the format has none.
         prefix: what a handle could be made of, for a provider that has them; None where it would not be kept.
         superseded: the name of a handle that was given and does not fit any more: delete it.
     """
@@ -62,6 +64,7 @@ class Request(Mapping[str, Any]):
     notes: tuple[str, ...]
     layout: Layout
     counter: TokenCounter
+    plan: MarkPlan | None = None
     prefix: CachedPrefix | None = None
     superseded: str | None = None
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 from promptkeel.errors import InvalidInputError
+from promptkeel.prompt.adapters.answering import answered
 from promptkeel.prompt.adapters.arranging import TOOL_DESCRIPTION, TOOL_NAME, Message, preamble, with_tail
 from promptkeel.prompt.adapters.asked import Asked
 from promptkeel.prompt.adapters.checking import checked_messages, checked_settings, refused
-from promptkeel.prompt.adapters.places import Places, chosen
+from promptkeel.prompt.adapters.places import Places, previous_end
 from promptkeel.prompt.adapters.tools import canonical
 from promptkeel.prompt.requests import Request
 from promptkeel.providers.rules import SystemTurns
@@ -88,6 +89,10 @@ class AnthropicSpelling:
             isinstance(content, str) or not any(block.get("type") == "tool_result" for block in content)
         )
 
+    def answers(self, message: Any) -> bool:
+        """Whether the model said this."""
+        return bool(message["role"] == "assistant")
+
 
 SPELLING: Final = AnthropicSpelling()
 
@@ -106,27 +111,27 @@ def anthropic_request(asked: Asked) -> Request:
     messages = checked_messages(asked.messages, _ROLES)
     _check_placement(messages, asked.rules.system_turns)
     settings = dict(asked.settings)
-    places = Places(asked.rules, asked.counter)
+    places = Places(asked)
     tools = _tools(asked, settings, places)
+    places.add_system()
     system = [_text(section.text) for section in asked.layout.of("system")]
-    for part, section in enumerate(asked.layout.of("system")):
-        places.add("system", "text", asked.tokens_of(section.text), section.durability, part=part)
     before = preamble(asked.layout, SPELLING)
     _add_preamble(places, asked, before)
+    base = len(before)
+    for index, message in enumerate(messages, base):
+        _add_message(places, message, index, index - base)
     arranged = with_tail(messages, asked.tail, SPELLING, in_turn=not _thinks_by_hand(settings))
-    for index, message in enumerate(messages[: arranged.kept], len(before)):
-        _add_message(places, message, index, index - len(before))
     sent: list[Any] = [*before, *messages[: arranged.kept - arranged.inside], *arranged.after]
-    marks, notes = chosen(places.found, asked.rules)
-    for index, ttl in marks.items():
-        place = places.found[index]
-        mark = {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": _TTLS[ttl]}
-        if place.section == "tools":
-            tools[place.part][_MARK] = mark
-        elif place.section == "system":
-            system[place.part][_MARK] = mark
-        else:
+    last = previous_end(messages, SPELLING.answers)
+    planned = places.plan(
+        base + arranged.kept, None if last is None else base + last, automatic=_mark_of(settings, "", 0)
+    )
+    for place, mark in planned.changed():
+        if place.section == "messages":
             sent[place.message] = _marked(sent[place.message], place.part, mark)
+        else:
+            blocks = tools if place.section == "tools" else system
+            blocks[place.part] = _with_mark(blocks[place.part], mark)
     arguments: dict[str, Any] = {"model": asked.model}
     if tools:
         arguments["tools"] = tools
@@ -134,7 +139,7 @@ def anthropic_request(asked: Asked) -> Request:
         arguments["system"] = system
     arguments["messages"] = sent
     arguments.update(settings)
-    return Request(arguments, list(messages), (*asked.layout.notes, *notes), asked.layout, asked.counter)
+    return answered(asked, arguments, messages, planned.plan)
 
 
 def _tools(asked: Asked, settings: dict[str, Any], places: Places) -> list[Any]:
@@ -185,18 +190,25 @@ def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark | None:
     ttl = given.get("ttl") if isinstance(given, Mapping) else given
     if ttl not in _SECONDS:
         raise InvalidInputError(
-            f"{_MARK} must be {{'type': 'ephemeral'}}, with a ttl of 5m or 1h, not {given!r}",
-            field=field,
-            where=f"{field[:-1]} {index}",
+            f"must be {{'type': 'ephemeral'}}, with a ttl of 5m or 1h, not {given!r}",
+            field=f"{field}.{_MARK}" if field else _MARK,
+            where=f"{field[:-1]} {index}" if field else None,
         )
     return Mark(_SECONDS[ttl])
 
 
-def _marked(message: Mapping[str, Any], part: int, mark: Mapping[str, str]) -> dict[str, Any]:
+def _marked(message: Mapping[str, Any], part: int, mark: Mark | None) -> dict[str, Any]:
     content = message["content"]
     if isinstance(content, str):
-        return {**message, "content": [{**_text(content), _MARK: mark}]}
-    return {**message, "content": [*content[:part], {**content[part], _MARK: mark}, *content[part + 1 :]]}
+        content = [_text(content)]
+    return {**message, "content": [*content[:part], _with_mark(content[part], mark), *content[part + 1 :]]}
+
+
+def _with_mark(block: Mapping[str, Any], mark: Mark | None) -> dict[str, Any]:
+    found = {name: value for name, value in block.items() if name != _MARK}
+    if mark is not None:
+        found[_MARK] = {"type": "ephemeral"} if mark.ttl is None else {"type": "ephemeral", "ttl": _TTLS[mark.ttl]}
+    return found
 
 
 def _check_placement(messages: Sequence[Mapping[str, Any]], turns: SystemTurns) -> None:

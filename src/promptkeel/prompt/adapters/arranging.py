@@ -59,6 +59,9 @@ class Spelling(Protocol):
     def opens_turn(self, message: Any) -> bool:
         """Whether this is a message of the user's that is not only results of tools."""
 
+    def answers(self, message: Any) -> bool:
+        """Whether the model said this."""
+
 
 @final
 @attrs.frozen

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import attrs
 
-from promptkeel.prompt.layout import Layout, TailPart
+from promptkeel.prompt.layout import Durability, Layout, TailPart
 from promptkeel.prompt.salts import PromptKeys, SaltScope
 from promptkeel.providers.rules import ModelRules
 from promptkeel.tokens import TokenCounter
@@ -30,6 +30,7 @@ class Asked:
         counted: what it has counted of this prompt.
         keys: what the store's secret gives for the scope.
         salt: who shares cached prefixes.
+        ttls: for how many seconds a prefix is to be kept, by who shares it; what is left out, the provider's default.
     """
 
     layout: Layout
@@ -43,6 +44,7 @@ class Asked:
     counted: dict[str, int]
     keys: PromptKeys | None
     salt: SaltScope
+    ttls: Mapping[Durability, int]
 
     @property
     def calls(self) -> bool:

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
 
-from promptkeel.prompt.adapters.arranging import TOOL_NAME, Message
+from promptkeel.errors import InvalidInputError
+from promptkeel.prompt.adapters.answering import answered
+from promptkeel.prompt.adapters.arranging import TOOL_DESCRIPTION, TOOL_NAME, Message, preamble, with_tail
+from promptkeel.prompt.adapters.asked import Asked
+from promptkeel.prompt.adapters.checking import checked_messages, checked_settings, refused
+from promptkeel.prompt.adapters.places import Place, Places, previous_end
+from promptkeel.prompt.adapters.tools import canonical
+from promptkeel.prompt.requests import Request
+from promptkeel.providers.segments import Kind, Mark
+
+_ROLES: Final = frozenset({"user", "assistant"})
+_KINDS: Final[Mapping[str, Kind]] = {
+    "text": "text",
+    "image": "image",
+    "video": "image",
+    "document": "document",
+    "toolUse": "tool_use",
+    "toolResult": "tool_result",
+    "reasoningContent": "reasoning",
+}
+_MADE: Final = {
+    "modelId": "give model=",
+    "system": "declare a block",
+    "messages": "give messages=",
+    "toolConfig": "give tools= and tool_choice=",
+}
+_POINT: Final = "cachePoint"
+_TTLS: Final = {300: "5m", 3600: "1h"}
+_SECONDS: Final = {None: None, "5m": 300, "1h": 3600}
 
 
 @final
@@ -45,3 +73,136 @@ class BedrockSpelling:
     def opens_turn(self, message: Any) -> bool:
         """Whether this is a message of the user's that is not only results of tools."""
         return self.is_user(message) and not any("toolResult" in block for block in message["content"])
+
+    def answers(self, message: Any) -> bool:
+        """Whether the model said this."""
+        return bool(message["role"] == "assistant")
+
+
+SPELLING: Final = BedrockSpelling()
+
+
+def bedrock_request(asked: Asked, tool_choice: Mapping[str, Any] | None = None) -> Request:
+    """The keyword arguments of ``client.converse``.
+
+    Raises:
+        InvalidInputError: names the message, tool or setting that the API would refuse.
+    """
+    checked_settings(asked.settings, _MADE)
+    messages = checked_messages(asked.messages, _ROLES)
+    places = Places(asked)
+    tools = _tools(asked, places)
+    places.add_system()
+    system: list[Any] = [{"text": section.text} for section in asked.layout.of("system")]
+    before = preamble(asked.layout, SPELLING)
+    _add_preamble(places, asked, before)
+    base = len(before)
+    for index, message in enumerate(messages, base):
+        _add_message(places, message, index, index - base)
+    arranged = with_tail(messages, asked.tail, SPELLING, in_turn=not _thinks_by_hand(asked.settings))
+    sent: list[Any] = [*before, *messages[: arranged.kept - arranged.inside], *arranged.after]
+    last = previous_end(messages, SPELLING.answers)
+    planned = places.plan(base + arranged.kept, None if last is None else base + last)
+    # From the last to the first, so that the positions in front stay what they are.
+    for place, mark in sorted(planned.changed(), key=_place_of, reverse=True):
+        if place.section == "messages":
+            content = _with_point(sent[place.message]["content"], place, mark)
+            sent[place.message] = {**sent[place.message], "content": content}
+        elif place.section == "tools":
+            tools = _with_point(tools, place, mark)
+        else:
+            system = _with_point(system, place, mark)
+    arguments: dict[str, Any] = {"modelId": asked.model}
+    if system:
+        arguments["system"] = system
+    arguments["messages"] = sent
+    if tools:
+        arguments["toolConfig"] = {"tools": tools, **({} if tool_choice is None else {"toolChoice": tool_choice})}
+    arguments.update(asked.settings)
+    return answered(asked, arguments, messages, planned.plan)
+
+
+def _place_of(changed: tuple[Place, Mark | None]) -> tuple[int, int]:
+    return changed[0].message, changed[0].part
+
+
+def _with_point(content: Sequence[Any], place: Place, mark: Mark | None) -> list[Any]:
+    """Blocks with another mark, or none, right after one of them."""
+    rest = content[place.part + 1 :]
+    if rest and _POINT in rest[0]:
+        rest = rest[1:]
+    point = [] if mark is None else [{_POINT: _point(mark)}]
+    return [*content[: place.part + 1], *point, *rest]
+
+
+def _point(mark: Mark) -> dict[str, str]:
+    return {"type": "default"} if mark.ttl is None else {"type": "default", "ttl": _TTLS[mark.ttl]}
+
+
+def _tools(asked: Asked, places: Places) -> list[Any]:
+    given = asked.tools
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        points = [tool for tool in given if isinstance(tool, Mapping) and _POINT in tool]
+        given = [tool for tool in given if tool not in points]
+        mark = _mark_of(points[-1], "tools", 0) if points else None
+    else:
+        points, mark = [], None
+    tools = canonical("bedrock", given, asked.counter)
+    if tools is None:
+        if not asked.calls:
+            return []
+        # Converse wants every tool declared that was ever called.
+        schema = {"json": {"type": "object", "properties": {}}}
+        places.add("tools", "tool", asked.tokens_of(TOOL_DESCRIPTION), "deployment")
+        return [{"toolSpec": {"name": TOOL_NAME, "description": TOOL_DESCRIPTION, "inputSchema": schema}}]
+    last = len(tools.tokens) - 1
+    for part, tokens in enumerate(tools.tokens):
+        places.add("tools", "tool", tokens, "deployment", part=part, mark=mark if part == last else None)
+    # The order of tools is ours, so that a point in between says nothing any more: it goes to the end.
+    return [*tools.fresh(), *points[-1:]]
+
+
+def _add_preamble(places: Places, asked: Asked, before: Sequence[Message]) -> None:
+    durabilities = [section.durability for section in asked.layout.sections if section.channel != "system"]
+    for index, message in enumerate(before):
+        for part, block in enumerate(message["content"]):
+            ((name, content),) = block.items()
+            text = content if isinstance(content, str) else "".join(each["text"] for each in content.get("content", ()))
+            places.add("messages", _KINDS[name], asked.tokens_of(text), durabilities[-1], index, part)
+
+
+def _add_message(places: Places, message: Mapping[str, Any], index: int, given: int) -> None:
+    content = message.get("content")
+    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
+        raise refused(given, f"must have a list of blocks as content, not {type(content).__name__}")
+    # A message of documents alone takes no mark.
+    bare = not any("document" not in block and _POINT not in block for block in content if isinstance(block, Mapping))
+    for part, block in enumerate(content):
+        if not isinstance(block, Mapping):
+            raise refused(given, f"block {part} must be a mapping, not {type(block).__name__}")
+        if _POINT in block:
+            places.mark_last(_mark_of(block, "messages", given))
+            continue
+        name = next((name for name in _KINDS if name in block), "")
+        kind: Kind = "reasoning" if bare else _KINDS.get(name, "other")
+        inner: Any = block.get(name, block)
+        places.add_part(kind, inner if not isinstance(inner, str) or inner.strip() else "", index, part, None)
+
+
+def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark:
+    given = block[_POINT]
+    ttl = given.get("ttl") if isinstance(given, Mapping) else given
+    if ttl not in _SECONDS:
+        raise InvalidInputError(
+            f"{_POINT} must be {{'type': 'default'}}, with a ttl of 5m or 1h, not {given!r}",
+            field=field,
+            where=f"{field[:-1]} {index}",
+        )
+    return Mark(_SECONDS[ttl])
+
+
+def _thinks_by_hand(settings: Mapping[str, Any]) -> bool:
+    """Whether the model must begin each of its messages by thinking, so that none can be made in its name."""
+    fields = settings.get("additionalModelRequestFields")
+    thinking = fields.get("thinking") if isinstance(fields, Mapping) else None
+    return isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
