@@ -195,9 +195,10 @@ def _kinds(value: Any) -> frozenset[str]:
 
 
 def _channels(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not set(value) <= set(TRUSTS) or not set(value.values()) <= set(CHANNELS):
+    pairs = list(value.items()) if isinstance(value, Mapping) else [("", "")]
+    if not all(trust in TRUSTS and isinstance(channel, str) and channel in CHANNELS for trust, channel in pairs):
         raise ValueError(f"a table from {', '.join(TRUSTS)} to {', '.join(CHANNELS)}")
-    return dict(value)
+    return dict(pairs)
 
 
 def _truth(value: Any) -> bool:
@@ -219,7 +220,11 @@ def _date(value: Any) -> dt.date:
 
 
 def _lookback(value: Any) -> int | None:
-    return None if value == "all" else _number(1)(value)
+    if value == "all":
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError('a whole number of at least 1, or "all"')
+    return value
 
 
 KEYS: Final[Mapping[str, Callable[[Any], Any]]] = {
