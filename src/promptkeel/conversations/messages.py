@@ -238,7 +238,12 @@ def _plain_part(part: Any) -> Any:
     if "text" in part and part.get("type") in ("text", "input_text", "output_text", None):
         left = {key: value for key, value in part.items() if key not in _MARKS and key not in ("type", "text")}
         return {**left, "text": part["text"]} if left else part["text"]
-    return {key: value for key, value in part.items() if key not in _MARKS} if _MARKS.intersection(part) else part
+    plain = {key: value for key, value in part.items() if key not in _MARKS}
+    if part.get("type") == "tool_result":
+        content = part.get("content")
+        inner = [content] if isinstance(content, str) and content else content or ()
+        plain["content"] = [_plain_part(each) for each in inner]
+    return plain
 
 
 def _is_point(part: Any) -> bool:
