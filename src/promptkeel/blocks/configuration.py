@@ -27,6 +27,8 @@ from promptkeel.blocks.spec import PromptBlockSpec
 from promptkeel.blocks.static import StaticSource
 from promptkeel.blocks.stored import StoredSource
 from promptkeel.errors import InvalidDeclarationError, InvalidScopeError, SourceUnavailableError
+from promptkeel.providers.rule_tables import KEYS, RuleTables, read_rules
+from promptkeel.providers.rules import rules_for
 from promptkeel.render import RenderPolicy
 from promptkeel.scope import TenantScope
 
@@ -78,7 +80,8 @@ class Configuration:
         levels: the kinds that a scope's levels have, root first; empty where any will do.
         blocks: the declared blocks.
         budget: of the whole prompt.
-        models: the model of each declared provider.
+        models: the model of each declared provider, where the file names one.
+        rules: what it says of the rules of providers, to be handed on as overrides.
     """
 
     path: Path
@@ -89,6 +92,7 @@ class Configuration:
     blocks: tuple[PromptBlockSpec, ...] = ()
     budget: Budget = Budget()
     models: Mapping[str, str] = attrs.field(factory=dict, hash=False)
+    rules: tuple[RuleTables, ...] = ()
 
     def check_scope(self, scope: TenantScope) -> None:
         """Check that a scope has the declared levels.
@@ -151,6 +155,7 @@ def read_configuration(tables: Mapping[str, Any], path: Path) -> Configuration:
         blocks=tuple(_block(declared.table(name), name, named, path.parent) for name in declared.keys),
         budget=_budget(top.table("budget")),
         models=_models(top.table("providers")),
+        rules=_rules(top.table("providers"), path.name),
     )
 
 
@@ -257,12 +262,27 @@ def _models(table: _Table) -> dict[str, str]:
     models = {}
     for name in table.keys:
         provider = table.table(name)
-        provider.check_keys(("model",))
+        provider.check_keys(("model", "models", *KEYS))
         model = provider.text("model")
-        if not model:
+        if model:
+            models[name] = model
+        elif provider.has("model") or not provider.keys:
             raise provider.wrong("model", "is missing: the model's name as the provider spells it")
-        models[name] = model
     return models
+
+
+def _rules(table: _Table, file: str) -> tuple[RuleTables, ...]:
+    """What the tables of providers say besides the model, checked against what is packaged."""
+    said = {name: table.table(name) for name in table.keys}
+    rules = {name: each.subset(key for key in each.keys if key != "model") for name, each in said.items()}
+    rules = {name: each for name, each in rules.items() if each}
+    if not rules:
+        return ()
+    tables = read_rules(rules, where=file, within="providers")
+    for name, provider in tables.providers.items():
+        for model in ("", *provider.models):
+            rules_for(name, model, overrides=(tables,))
+    return (tables,)
 
 
 def _policy(table: _Table) -> dict[str, Any]:

@@ -28,10 +28,12 @@ class ProviderTable:
     """What a file says of one provider.
 
     Attributes:
+        where: the file and the table, as errors name them.
         keys: what it says of all models.
         models: what it says of the models that each pattern names.
     """
 
+    where: str
     keys: Mapping[str, Any] = attrs.field(hash=False)
     models: Mapping[str, Mapping[str, Any]] = attrs.field(hash=False)
 
@@ -106,6 +108,7 @@ def _provider(table: object, where: str, name: str) -> ProviderTable:
     models = _table(keys.get("models", {}), where, f"{name}.models")
     patterns = {pattern: (_table(each, where, path), path) for pattern, each, path in _patterns(models, name)}
     return ProviderTable(
+        f"{where}, [{name}]",
         _checked({key: value for key, value in keys.items() if key != "models"}, where, name),
         {pattern: _checked(each, where, path) for pattern, (each, path) in patterns.items()},
     )

@@ -146,18 +146,16 @@ def _merged(provider: str, model: str, overrides: tuple[RuleTables, ...]) -> Mod
     values: dict[str, Any] = {"input_price": None, "output_price": None}
     channels: dict[str, str] = {}
     matched = "*"
-    where = ""
     for tables in (_packaged(), *overrides):
         table = tables.providers.get(provider)
         if table is None:
             continue
-        where = f"{tables.where}, [{provider}]"
         patterns = _matching(provider, model, table.models)
         for keys in (table.keys, *(table.models[each] for each in patterns)):
             values.update(keys)
             channels.update(keys.get("channels", {}))
         matched = patterns[-1] if patterns else matched
-        _check_together(values, where)
+        _check_together(values, table.where)
     values["channels"] = Channels(tuple(channels.items()))
     return ModelRules(provider=cast("ProviderName", provider), model=matched, **values)
 
