@@ -93,6 +93,11 @@ class Layout:
         """The sections of one channel."""
         return tuple(section for section in self.sections if section.channel == channel)
 
+    @property
+    def channels(self) -> frozenset[Channel]:
+        """The channels that have sections, and so say what their fences mean."""
+        return frozenset(section.channel for section in self.sections)
+
     def text(self, channel: Channel) -> str:
         """The whole region of one channel; empty where it has none."""
         return _JOINT.join(section.text for section in self.sections if section.channel == channel)

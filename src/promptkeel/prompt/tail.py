@@ -12,10 +12,11 @@ from typing import Any, Final, final
 
 import attrs
 
+from promptkeel.blocks.taxonomy import Channel
 from promptkeel.errors import InvalidDeclarationError, InvalidInputError
 from promptkeel.instants import format_instant, parse_instant
 from promptkeel.model import BlockFact, BlockRevision
-from promptkeel.prompt.layout import NOTICES, Layout, TailPart, headed, learned_channel, tail_part
+from promptkeel.prompt.layout import NOTICES, TailPart, headed, learned_channel, tail_part
 from promptkeel.prompt.salts import PromptKeys
 from promptkeel.render import RenderPolicy, render_block
 from promptkeel.text import check_text
@@ -90,8 +91,8 @@ def as_tail(given: object) -> Tail:
 
 def parts_of(
     tail: Tail,
-    layout: Layout,
     volatile: Sequence[TailPart],
+    explained: Iterable[Channel],
     channels: Mapping[str, str],
     keys: PromptKeys | None,
 ) -> Sequence[TailPart]:
@@ -99,8 +100,8 @@ def parts_of(
 
     Args:
         tail: what the caller adds.
-        layout: what stands in front.
         volatile: the volatile blocks and notices.
+        explained: the channels that say already what their fences mean.
         channels: the channel of learned text by its trust.
         keys: what the fence of recalled text is made of.
 
@@ -117,7 +118,7 @@ def parts_of(
         revision = BlockRevision(content="", revision="recalled", facts=tail.recall)
         block = render_block(_RECALL, revision, tier="session", policy=RenderPolicy(fence=keys.fence))
         blocks.append(tail_part(_RECALL, learned_channel(tail.recall, channels), block.text))
-    parts = headed(blocks, {section.channel for section in layout.sections})
+    parts = headed(blocks, explained)
     parts += [part for part in volatile if part.name == NOTICES]
     if tail.time is not None:
         parts.append(TailPart("time", "user", f"[now: {tail.time}]"))
