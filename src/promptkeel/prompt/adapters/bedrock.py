@@ -140,14 +140,7 @@ def _point(mark: Mark) -> dict[str, str]:
 
 
 def _tools(asked: Asked, places: Places) -> list[Any]:
-    given = asked.tools
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        points = [tool for tool in given if isinstance(tool, Mapping) and _POINT in tool]
-        given = [tool for tool in given if tool not in points]
-        mark = _mark_of(points[-1], "tools", 0) if points else None
-    else:
-        points, mark = [], None
-    tools = canonical("bedrock", given, asked.counter)
+    tools = canonical("bedrock", asked.tools, asked.counter)
     if tools is None:
         if not asked.calls:
             return []
@@ -155,11 +148,13 @@ def _tools(asked: Asked, places: Places) -> list[Any]:
         schema = {"json": {"type": "object", "properties": {}}}
         places.add("tools", "tool", asked.tokens_of(TOOL_DESCRIPTION), "deployment")
         return [{"toolSpec": {"name": TOOL_NAME, "description": TOOL_DESCRIPTION, "inputSchema": schema}}]
-    last = len(tools.tokens) - 1
+    spelled = tools.fresh()
     for part, tokens in enumerate(tools.tokens):
-        places.add("tools", "tool", tokens, "deployment", part=part, mark=mark if part == last else None)
-    # The order of tools is ours, so that a point in between says nothing any more: it goes to the end.
-    return [*tools.fresh(), *points[-1:]]
+        if _POINT in spelled[part]:
+            places.mark_last(_mark_of(spelled[part], "tools", part))
+        else:
+            places.add("tools", "tool", tokens, "deployment", part=part)
+    return spelled
 
 
 def _add_preamble(places: Places, asked: Asked, before: Sequence[Message]) -> None:

@@ -16,6 +16,7 @@ import attrs
 
 from promptkeel.errors import InvalidInputError
 from promptkeel.properties import dump_json
+from promptkeel.providers.canonical import canonical_tools
 from promptkeel.providers.segments import WireFormat
 from promptkeel.resolver.cache import BoundedCache
 from promptkeel.tokens import TokenCounter
@@ -70,11 +71,6 @@ def canonical(wire: WireFormat, tools: object, counter: TokenCounter) -> Canonic
         if key is not None:
             _KEPT.put(key, found)
     return found
-
-
-def canonical_tools(_: WireFormat, tools: Sequence[Any]) -> list[Any]:
-    """The tools by their names."""
-    return sorted(tools, key=lambda tool: (str(tool.get("name", "")), dump_json(tool)))
 
 
 def _content(tools: Sequence[Any]) -> bytes | None:
