@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import click
 
-from promptkeel.cli import blocks, configuring, erasing, exchanging, memory, reading, upkeep
+from promptkeel.cli import blocks, configuring, erasing, exchanging, memory, providers, reading, upkeep
 from promptkeel.cli.declarations import decoded
 from promptkeel.cli.demo import demo
 from promptkeel.cli.display import OutputError, put_document, put_notice, writing
@@ -46,6 +46,7 @@ for command in (
     reading.prompt,
     reading.why,
     reading.history,
+    providers.providers,
     exchanging.import_,
     exchanging.export,
     upkeep.check,

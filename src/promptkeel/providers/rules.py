@@ -23,7 +23,7 @@ from promptkeel.providers.terms import PROVIDERS, ProviderName, Scheme, SystemTu
 
 __all__ = [
     "PROVIDERS", "Channels", "ModelRules", "ProviderName", "RuleTables", "Scheme", "SystemTurns", "base_name",
-    "known_models", "load_rules", "read_rules", "rules_for",
+    "known_models", "load_rules", "read_rules", "rules_for", "rules_table",
 ]  # fmt: skip
 
 
@@ -128,6 +128,21 @@ def known_models(provider: str) -> tuple[str, ...]:
     """
     _check_provider(provider)
     return tuple(_packaged().providers[provider].models)
+
+
+def rules_table(*, overrides: Iterable[RuleTables | Mapping[str, Any]] = ()) -> tuple[ModelRules, ...]:
+    """The rules of every pattern of models that the packaged data or an override names, those of all others first.
+
+    Raises:
+        InvalidDeclarationError: an override cannot mean anything.
+    """
+    given = tuple(each if isinstance(each, RuleTables) else read_rules(each) for each in overrides)
+    found = []
+    for provider in PROVIDERS:
+        tables = [each.providers[provider] for each in (_packaged(), *given) if provider in each.providers]
+        patterns = dict.fromkeys(pattern for table in tables for pattern in table.models)
+        found += [rules_for(provider, pattern, overrides=given) for pattern in ("*", *patterns)]
+    return tuple(dict.fromkeys(found))
 
 
 def _check_provider(provider: object) -> None:
