@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-from types import MappingProxyType
+from typing import Any
 
 import attrs
 import pytest
@@ -16,26 +15,15 @@ from promptkeel.providers.caches import BlockCache, MarkedCache, NoCache, Steppe
 from promptkeel.providers.rules import ModelRules, rules_for
 from promptkeel.providers.segments import Mark, Segment, Usage, WireRequest
 
-MARKS = ModelRules(
-    provider="anthropic",
-    model="test",
-    as_of=dt.date(2026, 12, 1),
-    source="",
-    scheme="marks",
-    marks=4,
+MARKS = attrs.evolve(
+    rules_for("anthropic", "claude-opus-4-8"),
     minimum=300,
-    step=1,
     lookback=3,
     ttls=(300, 3600),
     write_factors=(1.25, 2.0),
     read_factor=0.1,
     input_price=5.0,
     output_price=25.0,
-    unmarkable=frozenset({"reasoning"}),
-    system_turns="refused",
-    binds_reasoning=False,
-    drops_reasoning=False,
-    channels=MappingProxyType({}),
 )
 STEPS = attrs.evolve(MARKS, scheme="automatic", marks=0, lookback=None, step=128, write_factors=(1.0, 1.0))
 
@@ -45,7 +33,7 @@ def text(content: str, *, message: int = -1, mark: Mark | None = None, kind: str
     return Segment(section, kind, "user", content, message, mark)  # type: ignore[arg-type] # drawn from the kinds
 
 
-def request(*segments: Segment, **given_: object) -> WireRequest:
+def request(*segments: Segment, **given_: Any) -> WireRequest:
     return attrs.evolve(WireRequest("anthropic", "test", segments), **given_)
 
 
@@ -96,7 +84,7 @@ def _later(draw: st.DrawFn, before: WireRequest) -> WireRequest:
 # The models
 
 
-def _path(sent: WireRequest, late: Sequence[str] = ("tool_choice",)) -> list[object]:
+def _path(sent: WireRequest, late: Sequence[str] = ("tool_choice",)) -> list[Any]:
     """What a prefix cache compares, one thing for each segment."""
     early = tuple(each for each in sent.settings if each[0] not in late)
     rest = tuple(each for each in sent.settings if each[0] in late)
@@ -204,10 +192,10 @@ def test_blocks_make_room_from_the_end_of_what_was_used_longest_ago(
     traffic: list[tuple[WireRequest, float]], capacity: int
 ) -> None:
     cache = BlockCache(capacity, latency=0.0)
-    kept: list[tuple[list[object], int]] = []
+    kept: list[tuple[list[Any], int]] = []
     for sent, at in traffic:
         salt = [each for each in sent.settings if each[0] == "cache_salt"]
-        path: list[object] = [(salt, attrs.evolve(each, mark=None)) for each in sent.segments]
+        path: list[Any] = [(salt, attrs.evolve(each, mark=None)) for each in sent.segments]
         counts = tokens_of(sent)
         paths = [held for held, _ in kept]
         whole = 0
@@ -216,7 +204,7 @@ def test_blocks_make_room_from_the_end_of_what_was_used_longest_ago(
         begun = 0
         for held in paths:
             if whole < len(path) and len(held) == whole + 1 and held[:whole] == path[:whole]:
-                (its_salt, other), ours = held[whole], attrs.evolve(sent.segments[whole], mark=None)  # type: ignore[misc]
+                (its_salt, other), ours = held[whole], attrs.evolve(sent.segments[whole], mark=None)
                 if its_salt == salt and attrs.evolve(other, content=ours.content) == ours:
                     alike = [one == two for one, two in zip(other.content, ours.content, strict=False)]
                     begun = max(begun, [*alike, False].index(False))

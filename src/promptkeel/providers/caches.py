@@ -273,6 +273,10 @@ def _names(segments: Sequence[Segment], whole: bytes, messages: bytes) -> list[b
     for segment in segments:
         if segment.section == "messages" and not in_messages:
             name, in_messages = _joined(name, messages), True
+        if not segment.content:
+            # A cache point on its own adds nothing to the prefix.
+            names.append(name)
+            continue
         name = _joined(_joined(name, _head(segment)), _digest(segment.content))
         names.append(name)
     return names
