@@ -20,6 +20,7 @@ from promptkeel.instants import Clock, parse_instant
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import BuilderCore, Prompt, UnprovenBuilder
 from promptkeel.properties import check_properties
+from promptkeel.providers.rule_tables import RuleTables
 from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
 from promptkeel.resolver.cache import BoundedCache
 from promptkeel.scope import TenantScope
@@ -69,6 +70,7 @@ class KeelCore:
         options: Mapping[str, Any],
         admit: Callable[[TenantScope], object] | None = None,
         prompt_tokens: int | None = None,
+        rules: tuple[RuleTables, ...] = (),
     ) -> None:
         given: object = blocks
         if isinstance(given, str) or not isinstance(given, Iterable):
@@ -78,7 +80,7 @@ class KeelCore:
         self.labels = BlockLabels(self.specs)
         self._clock = clock
         self._new_id = new_id
-        self._counting = token_counter, prompt_tokens
+        self._counting = token_counter, prompt_tokens, rules
         self._observe = observe
         self._kept: dict[str, Any] = {
             "cache_bytes": check_size(cache_bytes, field="cache_bytes"),

@@ -21,6 +21,7 @@ from promptkeel.errors import InvalidDeclarationError
 from promptkeel.instants import Clock, system_clock
 from promptkeel.model import Trust
 from promptkeel.prompt import Prompt
+from promptkeel.providers.rule_tables import RuleTables
 from promptkeel.resolver import CACHE_BYTES, CACHE_FACTS, BlockEvent, Counters
 from promptkeel.scope import TenantScope
 from promptkeel.steps import as_async, drive
@@ -176,9 +177,11 @@ def open_core(
 ) -> KeelCore:
     """The core of a keel, not yet started; arguments as ``open``."""
     admit = None
+    rules: tuple[RuleTables, ...] = ()
     if isinstance(blocks, str | os.PathLike):
         declared = load_configuration(blocks)
         blocks = declared.blocks
+        rules = declared.rules
         admit = declared.check_scope if declared.levels else None
         token_counter = declared.budget.token_counter if token_counter is None else token_counter
         prompt_tokens = declared.budget.prompt_tokens if prompt_tokens is None else prompt_tokens
@@ -201,6 +204,7 @@ def open_core(
         options=options,
         admit=admit,
         prompt_tokens=prompt_tokens,
+        rules=rules,
     )
 
 

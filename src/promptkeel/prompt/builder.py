@@ -10,6 +10,7 @@ from promptkeel.errors import InvalidDeclarationError
 from promptkeel.prompt.budget import fitted
 from promptkeel.prompt.prompt import Prompt
 from promptkeel.prompt.salts import keys_of
+from promptkeel.providers.rule_tables import RuleTables
 from promptkeel.render import RenderedBlock
 from promptkeel.resolver import UNSEEN, Resolution, ResolvedBlock, ResolverCore, Unsettled
 from promptkeel.scope import TenantScope
@@ -22,7 +23,11 @@ class BuilderCore:
     """The builder's methods as steps. Arguments as ``PromptBuilder``."""
 
     def __init__(
-        self, resolver: ResolverCore, token_counter_name: str = "estimate", prompt_tokens: int | None = None
+        self,
+        resolver: ResolverCore,
+        token_counter_name: str = "estimate",
+        prompt_tokens: int | None = None,
+        rules: tuple[RuleTables, ...] = (),
     ) -> None:
         self.resolver = resolver
         self._counter = token_counter(token_counter_name)
@@ -32,7 +37,8 @@ class BuilderCore:
                 field="prompt_tokens",
             )
         self._limit = prompt_tokens
-        self._kind = self._counter, prompt_tokens
+        self._rules = rules
+        self._kind = self._counter, prompt_tokens, rules
 
     def look(self, scope: TenantScope | None) -> Prompt | Unsettled:
         """The prompt built before, where it is known to hold still; else what ``build`` goes on with."""
@@ -80,12 +86,12 @@ class BuilderCore:
     def _made(self, resolution: Resolution) -> Prompt:
         keys = keys_of(self.resolver.keyed, resolution.scope)
         if self._limit is None:
-            return Prompt(resolution, self._counter, keys)
+            return Prompt(resolution, self._counter, keys, self._rules)
 
         def narrow(block: ResolvedBlock, tokens: int) -> RenderedBlock:
             return self.resolver.narrowed(block, resolution.scope, tokens, self._counter.name)
 
-        return attrs.evolve(fitted(resolution, self._limit, self._counter, narrow), keys=keys)
+        return attrs.evolve(fitted(resolution, self._limit, self._counter, narrow), keys=keys, rules=self._rules)
 
 
 class _BuilderFacade:

@@ -14,6 +14,7 @@ from promptkeel.blocks import Layer
 from promptkeel.prompt.notices import is_missing, notice_of
 from promptkeel.prompt.requesting import Requesting
 from promptkeel.prompt.salts import PromptKeys
+from promptkeel.providers.rule_tables import RuleTables
 from promptkeel.render import RenderedBlock
 from promptkeel.render.region import REGION_HEADING, render_region
 from promptkeel.resolver import Freshness, Resolution, ResolvedBlock
@@ -34,11 +35,13 @@ class Prompt(Requesting):
         resolution: the blocks and what they were verified at.
         counter: what counts tokens.
         keys: what the store's secret gives for the scope; None where there is no secret.
+        rules: what is known better of the rules of providers.
     """
 
     resolution: Resolution
     counter: TokenCounter
     keys: PromptKeys | None = None
+    rules: tuple[RuleTables, ...] = ()
 
     @property
     def scope(self) -> TenantScope:

@@ -16,6 +16,7 @@ from promptkeel.tokens import TokenCounter
 if TYPE_CHECKING:
     # Imported where a request is made, so that importing the package stays light.
     from promptkeel.prompt.adapters.asked import Asked
+    from promptkeel.providers.rule_tables import RuleTables
     from promptkeel.providers.rules import ProviderName
 
 
@@ -24,6 +25,7 @@ class Requesting:
 
     counter: TokenCounter
     keys: PromptKeys | None
+    rules: tuple[RuleTables, ...]
 
     @property
     def blocks(self) -> tuple[ResolvedBlock, ...]:
@@ -195,7 +197,8 @@ class Requesting:
         from promptkeel.prompt.adapters.checking import checked_model
         from promptkeel.providers.rules import rules_for
 
-        rules = rules_for(provider, checked_model(model), overrides=overrides)
+        known = self.rules if current is None or self.rules else current.rules
+        rules = rules_for(provider, checked_model(model), overrides=(*known, *overrides))
         layout = self.layout(rules.channels)
         keys = self.keys
         volatile = layout

@@ -11,6 +11,7 @@ import attrs
 
 from promptkeel.prompt.builder import BuilderCore
 from promptkeel.prompt.prompt import Prompt
+from promptkeel.providers.rule_tables import RuleTables
 from promptkeel.resolver import Freshness, Resolution, ResolverCore, Unsettled
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Steps
@@ -26,11 +27,18 @@ class UnprovenBuilder:
         resolver: reads the replica.
         token_counter_name: as for ``BuilderCore``.
         prompt_tokens: as for ``BuilderCore``.
+        rules: as for ``BuilderCore``.
     """
 
-    def __init__(self, resolver: ResolverCore, token_counter_name: str, prompt_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        resolver: ResolverCore,
+        token_counter_name: str,
+        prompt_tokens: int | None = None,
+        rules: tuple[RuleTables, ...] = (),
+    ) -> None:
         self.resolver = resolver
-        self._builder = BuilderCore(resolver, token_counter_name, prompt_tokens)
+        self._builder = BuilderCore(resolver, token_counter_name, prompt_tokens, rules)
         self._detail = tuple(
             f"{spec.name}: as the replica has it, which may be behind; the primary was not asked"
             for spec in resolver.specs
