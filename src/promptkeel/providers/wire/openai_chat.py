@@ -1,0 +1,113 @@
+"""OpenAI's Chat Completions, and what is compatible with them, as a cache sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from promptkeel.providers.segments import Kind, Mark, Section, Segment, WireRequest
+from promptkeel.providers.wire.blocks import (
+    as_items,
+    as_mapping,
+    as_plain,
+    seconds,
+    segment,
+    settings_of,
+    without_marks,
+)
+
+BREAKPOINT: Final = "prompt_cache_breakpoint"
+MARKS: Final = (BREAKPOINT, "cache_control")
+"""How parts are marked: as OpenAI does it, and as gateways to other providers take it."""
+_KINDS: Final[Mapping[str, Kind]] = {
+    "text": "text",
+    "refusal": "text",
+    "image_url": "image",
+    "input_audio": "other",
+    "file": "document",
+    "thinking": "reasoning",
+}
+SYSTEM_ROLES: Final = ("system", "developer")
+_SETTINGS: Final = (
+    "tool_choice", "reasoning_effort", "response_format", "verbosity", "prompt_cache_key", "prompt_cache_options",
+    "prompt_cache_retention", "cache_salt", "service_tier", "modalities", "functions", "parallel_tool_calls",
+)  # fmt: skip
+
+
+def read_openai_chat(arguments: Mapping[str, Any]) -> WireRequest:
+    """A request as its prefix.
+
+    Raises:
+        InvalidInputError: it cannot be read; names the place.
+    """
+    return WireRequest(
+        "openai-chat",
+        str(arguments.get("model") or ""),
+        tuple(_segments(arguments)),
+        settings_of(arguments, _SETTINGS),
+        implicit_mark(arguments),
+    )
+
+
+def implicit_mark(arguments: Mapping[str, Any]) -> Mark | None:
+    """The mark that OpenAI sets by itself, unless it is told not to."""
+    options = as_plain(arguments.get("prompt_cache_options"))
+    if not isinstance(options, dict):
+        return Mark()
+    if options.get("mode") == "explicit":
+        return None
+    return Mark(seconds(options.get("ttl"), "prompt_cache_options.ttl"))
+
+
+def tools_of(arguments: Mapping[str, Any]) -> Iterator[Segment]:
+    """The tools of a request."""
+    for index, tool in enumerate(as_items(arguments.get("tools"), "tools")):
+        field = f"tools[{index}]"
+        block, mark = marked(as_mapping(tool, field), field)
+        yield segment("tools", "tool", "", block, mark=mark, field=field)
+
+
+def marked(block: Any, field: str) -> tuple[Any, Mark | None]:
+    """A block without its mark, and the mark."""
+    found = None
+    for name in MARKS:
+        block, mark = without_marks(block, name, field)
+        found = mark or found
+    return block, found
+
+
+def _segments(arguments: Mapping[str, Any]) -> Iterator[Segment]:
+    yield from tools_of(arguments)
+    leads = True
+    for index, given in enumerate(as_items(arguments.get("messages"), "messages")):
+        field = f"messages[{index}]"
+        message = as_mapping(given, field)
+        role = str(message.get("role", ""))
+        leads = leads and role in SYSTEM_ROLES
+        yield from _message(message, role, "system" if leads else "messages", -1 if leads else index, field)
+
+
+def _message(message: dict[str, Any], role: str, section: Section, index: int, field: str) -> Iterator[Segment]:
+    content = message.get("content")
+    if role in ("tool", "function"):
+        block, mark = marked({name: item for name, item in message.items() if name != "role"}, field)
+        yield segment(section, "tool_result", role, block, message=index, mark=mark, field=field)
+        return
+    for name in ("reasoning_content", "reasoning", "reasoning_details"):
+        if message.get(name):
+            yield segment(section, "reasoning", role, {name: message[name]}, message=index, field=field)
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else as_items(content, f"{field}.content")
+    if message.get("refusal"):
+        parts.append({"type": "refusal", "refusal": message["refusal"]})
+    extra = {name: message[name] for name in ("name",) if message.get(name)}
+    for number, part in enumerate(parts):
+        place = f"{field}.content[{number}]"
+        block, mark = marked(as_mapping(part, place), place)
+        kind = _KINDS.get(str(block.get("type")), "other")
+        yield segment(section, kind, role, {**block, **extra}, message=index, mark=mark, field=place)
+    calls = as_items(message.get("tool_calls"), f"{field}.tool_calls")
+    if message.get("function_call"):
+        calls.append({"type": "function", "function": message["function_call"]})
+    for call in calls:
+        block, mark = marked(as_mapping(call, f"{field}.tool_calls"), field)
+        yield segment(section, "tool_use", role, block, message=index, mark=mark, field=field)
