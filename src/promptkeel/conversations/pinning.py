@@ -73,7 +73,7 @@ def pinned(prompt: Prompt, heads: Heads, *, erasures: str, at: int, secret: byte
     base_id = keyed_hash(secret, "base", key, known, *parts)[:16]
     record = BaseRecord(base_id, at, heads, erasures, kept)
     shown = shown_nodes(blocks, prompt.scope)
-    return Base(record, _prompt_of(blocks, prompt.scope, heads, prompt.counter), shown, heads, bool(erasures))
+    return Base(record, _prompt_of(blocks, heads, prompt), shown, heads, bool(erasures))
 
 
 def _pinned_block(block: ResolvedBlock, counter: TokenCounter, secret: bytes, key: str) -> PinnedBlock:
@@ -95,18 +95,27 @@ def _seal(secret: bytes, key: str, name: str, text: str) -> str:
     return keyed_hash(secret, "block", key, name, text)[:32]
 
 
-def _prompt_of(blocks: Iterable[ResolvedBlock], scope: TenantScope, heads: Heads, counter: TokenCounter) -> Prompt:
-    return Prompt(Resolution(scope, tuple(blocks), heads, Freshness(strict=False, detail=(PINNED,))), counter)
+def _prompt_of(blocks: Iterable[ResolvedBlock], heads: Heads, like: Prompt) -> Prompt:
+    resolution = Resolution(like.scope, tuple(blocks), heads, Freshness(strict=False, detail=(PINNED,)))
+    return Prompt(resolution, like.counter, like.keys, like.rules)
 
 
 def made_again(
-    record: BaseRecord, builder: BuilderCore, scope: TenantScope, counter: TokenCounter, *, secret: bytes, key: str
+    record: BaseRecord, builder: BuilderCore, like: Prompt, *, secret: bytes, key: str
 ) -> Steps[Base | None]:
     """The base of a record; None where its bytes cannot be made again.
+
+    Args:
+        record: what was kept of it.
+        builder: builds the prompts of the keel.
+        like: a prompt of the same scope.
+        secret: the store's.
+        key: the conversation's.
 
     Raises:
         StoreUnavailableError: the store could not be read.
     """
+    scope, counter = like.scope, like.counter
     declared = {spec.name: spec for spec in builder.resolver.specs if spec.layer == "stable"}
     wanted = [block.name for block in record.blocks if block.text is None]
     try:
@@ -123,8 +132,7 @@ def made_again(
         if found is None or _seal(secret, key, block.name, found.text) != block.seal:
             return None
         blocks.append(found)
-    prompt = _prompt_of(blocks, scope, record.heads, counter)
-    return Base(record, prompt, shown_nodes(blocks, scope), record.heads)
+    return Base(record, _prompt_of(blocks, record.heads, like), shown_nodes(blocks, scope), record.heads)
 
 
 def _found(block: PinnedBlock, spec: PromptBlockSpec, past: dict[str, ResolvedBlock]) -> ResolvedBlock | None:
