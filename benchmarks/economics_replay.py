@@ -1,0 +1,271 @@
+"""One trace through all layouts side by side, each with a cache of its own at a simulated provider."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+import promptkeel as pk
+from economics_layouts import BLOCK, LAYOUTS, Fact, Format, Layout, Moment
+from economics_trace import Message, Trace, Turn, Write, as_anthropic
+from promptkeel.providers.automaton import UNSENT, SentState, advance, check
+from promptkeel.providers.caches import BlockCache, PrefixCache, cache_for, input_units
+from promptkeel.providers.counting import tokens_of
+from promptkeel.providers.rules import ModelRules, rules_for
+from promptkeel.providers.segments import Segment, Usage, WireRequest
+from promptkeel.providers.wire import read_request
+from promptkeel.tokens import token_counter
+
+BEGIN: Final = dt.datetime(2026, 11, 30, 22, tzinfo=dt.UTC)
+_CAPACITY: Final = 400_000
+
+
+@attrs.frozen
+class Scheme:
+    """A provider's way to keep prefixes.
+
+    Attributes:
+        name: what the table calls it.
+        format: of its requests.
+        model: the model.
+        rules: what it does with prompts.
+        server: of Chat Completions, whose.
+        cache: makes an empty cache.
+    """
+
+    name: str
+    format: Format
+    model: str
+    rules: ModelRules
+    server: Literal["openai", "vllm"]
+    cache: Callable[[], PrefixCache]
+
+
+def _provider(name: str, provider: str, format_: Format, model: str) -> Scheme:
+    rules = rules_for(provider, model)
+    return Scheme(f"{name}, {model}", format_, model, rules, "openai", functools.partial(cache_for, rules))
+
+
+def schemes() -> dict[str, Scheme]:
+    """The schemes that are compared, by their short names."""
+    # What is read from blocks is not computed, and that is all that it costs.
+    own = attrs.evolve(rules_for("openai", "gpt-5.4"), read_factor=0.0, minimum=16, step=16, input_price=None)
+    return {
+        "marks": _provider("marks", "anthropic", "anthropic", "claude-opus-4-8"),
+        "steps": _provider("128-token steps", "openai", "openai-chat", "gpt-5.4"),
+        "blocks": Scheme(
+            "16-token blocks", "openai-chat", "gpt-5.4", own, "vllm", functools.partial(BlockCache, _CAPACITY)
+        ),
+    }
+
+
+@attrs.define
+class Tally:
+    """What the requests of one layout came to.
+
+    Attributes:
+        layout: its name.
+        is_stale: whether it shows what memory said earlier.
+        requests: how many there were.
+        prompt: their tokens.
+        read: those of them that were read from the cache.
+        units: what they cost, in tokens of input at the full price.
+        stale: the sum of turns by which each request lagged behind memory.
+        stalest: the most turns that one did.
+        illegal: how many requests broke a rule of the provider's.
+        violations: which rules, each with how often.
+        spent: what each conversation cost, in the same unit.
+    """
+
+    layout: str
+    is_stale: bool
+    requests: int = 0
+    prompt: int = 0
+    read: int = 0
+    units: float = 0.0
+    stale: int = 0
+    stalest: int = 0
+    illegal: int = 0
+    violations: dict[str, int] = attrs.field(factory=dict)
+    spent: dict[int, float] = attrs.field(factory=dict)
+
+    def add(self, turn: Turn, usage: Usage, units: float, stale: int, violations: Iterable[str]) -> None:
+        """Count one request."""
+        self.requests += 1
+        self.prompt += usage.prompt
+        self.read += usage.read
+        self.units += units
+        self.stale += stale
+        self.stalest = max(self.stalest, stale)
+        broken = set(violations)
+        self.illegal += bool(broken)
+        for name in broken:
+            self.violations[name] = self.violations.get(name, 0) + 1
+        self.spent[turn.conversation] = self.spent.get(turn.conversation, 0.0) + units
+
+
+Seen = Callable[[str, Turn, WireRequest, list[int], Usage], None]
+
+
+async def replay(
+    trace: Trace,
+    scheme: Scheme,
+    *,
+    layouts: Iterable[Callable[[], Layout]] = LAYOUTS,
+    url: str = "ram:",
+    seen: Seen | None = None,
+) -> list[Tally]:
+    """What each layout comes to on a trace.
+
+    Args:
+        trace: what happens.
+        scheme: at which provider.
+        layouts: the layouts.
+        url: the store.
+        seen: called with the layout's name and what was sent and counted, request by request.
+    """
+    lanes = [_Lane(make(), scheme) for make in layouts]
+    clock = _Clock()
+    blocks = [
+        pk.PromptBlockSpec(name="BOUNDARIES", source=pk.StaticSource(trace.policy)),
+        pk.PromptBlockSpec(name=BLOCK, source=pk.MemoryLane("SOUL:")),
+    ]
+    async with pk.open(url, blocks=blocks, clock=clock) as keel:
+        memory = _Memory(keel)
+        for user, texts in trace.known.items():
+            for number, text in enumerate(texts):
+                await memory.write(Write(0.0, user, "add", number, text), BEGIN - dt.timedelta(days=1 + number // 5))
+        spelled = _Spelled(trace, scheme.format)
+        latest: dict[int, int] = {}
+        for event in trace.events:
+            now = clock.set(event.at)
+            if isinstance(event, Write):
+                await memory.write(event, now)
+                continue
+            messages = spelled.until(event)
+            moment = Moment(
+                turn=event,
+                now=now,
+                keel=keel,
+                scope=scope_of(event.user),
+                prompt=await keel.prompt(scope_of(event.user)),
+                facts=list(memory.facts[event.user].values()),
+                messages=messages,
+                new=messages[latest.get(event.conversation, 0) :],
+                format=scheme.format,
+                model=scheme.model,
+                server=scheme.server,
+            )
+            latest[event.conversation] = len(messages)
+            for lane in lanes:
+                await lane.send(moment, seen)
+    return [lane.tally for lane in lanes]
+
+
+def scope_of(user: int) -> pk.TenantScope:
+    """The scope of a user."""
+    return pk.TenantScope.parse(f"org:airline/user:u{user}")
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.set(0.0)
+
+    def set(self, at: float) -> dt.datetime:
+        self.now = BEGIN + dt.timedelta(seconds=at)
+        return self.now
+
+    def __call__(self) -> int:
+        return int(self.now.timestamp() * 1_000_000)
+
+
+class _Memory:
+    """The store, and what a reader of it must find there."""
+
+    def __init__(self, keel: Any) -> None:
+        self._keel = keel
+        self._ids: dict[tuple[int, int], str] = {}
+        self.facts: dict[int, dict[int, Fact]] = {}
+
+    async def write(self, write: Write, now: dt.datetime) -> None:
+        scope, said = scope_of(write.user), {"source": "user", "recorded_at": now, "trust": "user"}
+        facts = self.facts.setdefault(write.user, {})
+        if write.kind == "add":
+            node = await self._keel.remember(scope, write.text, block=BLOCK, **said)
+            self._ids[write.user, write.fact] = node.id
+        elif write.kind == "correct":
+            await self._keel.correct(scope, self._ids[write.user, write.fact], text=write.text, **said)
+        else:
+            await self._keel.retract(scope, self._ids[write.user, write.fact])
+            del facts[write.fact]
+            return
+        facts[write.fact] = Fact(write.text, write.at)
+
+
+class _Spelled:
+    """The conversations as a format spells them, each message one object for good."""
+
+    def __init__(self, trace: Trace, format_: Format) -> None:
+        self._found: list[tuple[list[Message], list[int]]] = [
+            as_anthropic(messages) if format_ == "anthropic" else (list(messages), list(range(len(messages) + 1)))
+            for messages in trace.conversations
+        ]
+
+    def until(self, turn: Turn) -> list[Message]:
+        messages, counts = self._found[turn.conversation]
+        return messages[: counts[turn.messages]]
+
+
+class _Lane:
+    """One layout at the provider."""
+
+    def __init__(self, layout: Layout, scheme: Scheme) -> None:
+        self._layout = layout
+        self._scheme = scheme
+        self._cache = scheme.cache()
+        self._sent: dict[int, SentState] = {}
+        self._times: dict[int, list[float]] = {}
+        self.tally = Tally(layout.name, layout.is_stale)
+
+    async def send(self, moment: Moment, seen: Seen | None) -> None:
+        turn, rules = moment.turn, self._scheme.rules
+        arguments = await self._layout.request(moment)
+        request = read_request(self._scheme.format, arguments)
+        tokens = [_tokens(segment.kind, segment.content) for segment in request.segments]
+        usage = self._cache.send(request, tokens, turn.at)
+        before = self._sent.get(turn.conversation, UNSENT)
+        broken = [violation.rule for violation in check(before, request, rules, turn.at)]
+        self._sent[turn.conversation] = advance(before, request, turn.at)
+        if turn.is_last:
+            del self._sent[turn.conversation]
+        times = self._times.setdefault(turn.conversation, [])
+        times.append(turn.at)
+        self.tally.add(turn, usage, input_units(usage, rules), _lag(moment, arguments, times), broken)
+        if seen is not None:
+            seen(self.tally.layout, turn, request, tokens, usage)
+
+
+def _lag(moment: Moment, arguments: Mapping[str, Any], times: list[float]) -> int:
+    """For how many turns of its conversation a fact that a request does not show has been there to be shown."""
+    shown = _bare(json.dumps([arguments.get("system"), arguments["messages"]], ensure_ascii=False))
+    missing = [fact.since for fact in moment.facts if _bare(fact.text) not in shown]
+    # A fact that was there before the conversation counts from its first turn.
+    return sum(at >= min(missing) for at in times) if missing else 0
+
+
+def _bare(text: str) -> str:
+    # Quotes are escaped as often as texts are quoted.
+    return text.replace("\\", "").replace('"', "")
+
+
+_COUNTER: Final = token_counter("o200k_base")
+
+
+@functools.lru_cache(maxsize=65536)
+def _tokens(kind: Any, content: str) -> int:
+    return tokens_of(Segment("messages", kind, "", content), _COUNTER)
