@@ -1,4 +1,4 @@
-"""Where blocks stand: authored text in system, learned text where its trust lets it, in order of authority and sharing."""
+"""Where blocks stand: authored text in system, learned text where its trust lets it, by authority and sharing."""
 
 from __future__ import annotations
 

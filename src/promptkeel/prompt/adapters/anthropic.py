@@ -187,8 +187,8 @@ def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark | None:
     given = block.get(_MARK)
     if given is None:
         return None
-    ttl = given.get("ttl") if isinstance(given, Mapping) else given
-    if ttl not in _SECONDS:
+    ttl = given.get("ttl") if isinstance(given, Mapping) else ""
+    if not isinstance(ttl, str | None) or ttl not in _SECONDS:
         raise InvalidInputError(
             f"must be {{'type': 'ephemeral'}}, with a ttl of 5m or 1h, not {given!r}",
             field=f"{field}.{_MARK}" if field else _MARK,

@@ -186,8 +186,8 @@ def _add_message(places: Places, message: Mapping[str, Any], index: int, given: 
 
 def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark:
     given = block[_POINT]
-    ttl = given.get("ttl") if isinstance(given, Mapping) else given
-    if ttl not in _SECONDS:
+    ttl = given.get("ttl") if isinstance(given, Mapping) else ""
+    if not isinstance(ttl, str | None) or ttl not in _SECONDS:
         raise InvalidInputError(
             f"{_POINT} must be {{'type': 'default'}}, with a ttl of 5m or 1h, not {given!r}",
             field=field,

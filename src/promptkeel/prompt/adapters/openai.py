@@ -327,8 +327,8 @@ def _mark(
 
 def _mark_of(block: Mapping[str, Any], index: int) -> Mark:
     given = block[_MARK]
-    ttl = given.get("ttl") if isinstance(given, Mapping) else given
-    if ttl not in _SECONDS:
+    ttl = given.get("ttl") if isinstance(given, Mapping) else ""
+    if not isinstance(ttl, str | None) or ttl not in _SECONDS:
         raise refused(index, f"{_MARK} must be {{'mode': 'explicit'}}, with a ttl of 30m or 12h, not {given!r}")
     return Mark(_SECONDS[ttl])
 

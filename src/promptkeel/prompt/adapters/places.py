@@ -59,7 +59,8 @@ class Planned:
     def changed(self) -> Iterator[tuple[Place, Mark | None]]:
         """The positions whose mark is not what it was, from the last to the first, each with its mark."""
         for index in self.plan.removed:
-            yield self.places[index], None
+            if self.places[index].mark is not None:
+                yield self.places[index], None
         for index in sorted(self.plan.marks, reverse=True):
             mark = self.plan.marks[index]
             if mark != self.places[index].mark:
@@ -142,15 +143,24 @@ class Places:
         while self.found and self.found[-1].message >= end:
             beyond += self.found.pop().mark is not None
         places = self.found
-        at = [] if written is None else [index for index, place in enumerate(places) if place.message == written][-1:]
         if unmarkable or beyond:
             rules = attrs.evolve(rules, marks=max(0, rules.marks - beyond), unmarkable=rules.unmarkable | unmarkable)
+        at = [] if written is None else _last_markable(places, written, rules.unmarkable)
         planned = places
         if remark and at and places[at[0]].mark is None:
             planned = list(places)
             planned[at[0]] = places[at[0]]._replace(mark=Mark())
         plan = plan_marks(planned, rules, written=at, ttls=self._asked.ttls, automatic=automatic)
         return Planned(plan, places, sum(place.is_base for place in places))
+
+
+def _last_markable(places: Sequence[Place], message: int, unmarkable: frozenset[Kind]) -> list[int]:
+    """The position of a message's end that could bear a mark, or of one before it; nothing where there is none."""
+    for index in range(len(places) - 1, -1, -1):
+        place = places[index]
+        if place.message <= message and place.tokens and place.kind not in unmarkable and not place.is_base:
+            return [index]
+    return []
 
 
 def previous_end(messages: Sequence[Any], answers: Callable[[Any], bool]) -> int | None:
