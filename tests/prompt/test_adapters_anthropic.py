@@ -95,6 +95,14 @@ def test_a_prefix_can_be_kept_for_longer_by_who_shares_it_and_later_marks_for_no
     assert marks(dict(ask(FORM.conversation(2), ttls={"conversation": 3600}))) == [HOUR, HOUR, HOUR]
 
 
+@pytest.mark.parametrize(
+    "ttls", ["1h", {"everybody": 300}, {"tenant": 0}, {"tenant": "1h"}, {"tenant": True}], ids=repr
+)
+def test_a_time_that_means_nothing_is_refused(ttls):
+    with pytest.raises(InvalidInputError, match="ttls"):
+        ask(FORM.conversation(1), ttls=ttls)
+
+
 @pytest.mark.parametrize("content", ["", "  ", [{"type": "text", "text": "\n"}], []])
 def test_no_mark_stands_on_empty_text(content):
     request = ask([FORM.user("hello"), FORM.assistant("yes"), {"role": "user", "content": content}])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Literal, final
+from typing import Final, Literal, final, get_args
 
 import attrs
 
@@ -30,9 +30,9 @@ PLAIN_CHANNELS: Final[Mapping[str, Channel]] = MappingProxyType(dict.fromkeys((*
 
 Durability = Literal["deployment", "tenant", "conversation"]
 """Which requests share a prefix: all of them, those of one tenant, or those of one conversation."""
-_DURABILITIES: Final[Mapping[Sharing, Durability]] = dict(
-    zip(SHARINGS, ("deployment", "tenant", "conversation"), strict=True)
-)
+DURABILITIES: Final[tuple[Durability, ...]] = get_args(Durability)
+"""What the most requests share first."""
+_SHARED: Final[Mapping[Sharing, Durability]] = dict(zip(SHARINGS, DURABILITIES, strict=True))
 NOTICES: Final = "notices"
 """The name of the part of a tail that says which blocks are not there."""
 _JOINT: Final = "\n\n"
@@ -178,7 +178,7 @@ def _sections(placed: Iterable[tuple[ResolvedBlock, Channel]]) -> list[Section]:
     for block, channel in placed:
         # What stands behind a narrower text is shared by no more requests than that.
         widest = max(widest, SHARINGS.index(block.spec.shared))
-        durability = _DURABILITIES[SHARINGS[widest]]
+        durability = _SHARED[SHARINGS[widest]]
         if not runs or runs[-1][:2] != (channel, durability):
             runs.append((channel, durability, []))
         runs[-1][2].append(block)

@@ -194,7 +194,7 @@ class Requesting:
         salt: SaltScope | None = None,
     ) -> Asked:
         from promptkeel.prompt.adapters.asked import Asked
-        from promptkeel.prompt.adapters.checking import checked_model
+        from promptkeel.prompt.adapters.checking import checked_model, checked_ttls
         from promptkeel.providers.rules import rules_for
 
         known = self.rules if current is None or self.rules else current.rules
@@ -218,7 +218,7 @@ class Requesting:
             counted=self._counted,
             keys=keys,
             salt=salt_scope(said, salt),
-            ttls={} if ttls is None else ttls,
+            ttls=checked_ttls(ttls),
         )
 
     @cached_property

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from promptkeel.errors import InvalidInputError
+from promptkeel.prompt.layout import DURABILITIES, Durability
 
 
 def checked_model(model: object) -> str:
@@ -17,6 +18,24 @@ def checked_model(model: object) -> str:
     if not isinstance(model, str) or not model.strip():
         raise InvalidInputError(f"must be the name of a model, not {model!r}", field="model")
     return model
+
+
+def checked_ttls(ttls: object) -> Mapping[Durability, int]:
+    """For how many seconds a prefix is to be kept, by who shares it.
+
+    Raises:
+        InvalidInputError: names what is no number of seconds, or nobody that shares anything.
+    """
+    if ttls is None:
+        return {}
+    if not isinstance(ttls, Mapping):
+        raise InvalidInputError(f"must be a mapping, not {type(ttls).__name__}", field="ttls")
+    for name, seconds in ttls.items():
+        if name not in DURABILITIES:
+            raise InvalidInputError(f"{name!r} is none of {', '.join(DURABILITIES)}", field="ttls")
+        if type(seconds) is not int or seconds < 1:
+            raise InvalidInputError(f"must be a whole number of seconds from 1, not {seconds!r}", field=f"ttls.{name}")
+    return dict(ttls)
 
 
 def checked_messages(messages: object, roles: Collection[str], *, typed: bool = False) -> Sequence[Mapping[str, Any]]:

@@ -81,6 +81,10 @@ def gemini_request(
         InvalidInputError: names the message, tool or setting that the API would refuse.
     """
     checked_settings(asked.settings, _MADE)
+    if handle is not None and not isinstance(handle, Handle):
+        raise InvalidInputError(f"must be a Handle, with its key, not {type(handle).__name__}", field="handle")
+    if ttl is not None and (type(ttl) is not int or ttl < 1):
+        raise InvalidInputError(f"must be a whole number of seconds from 1, not {ttl!r}", field="ttl")
     rest = _checked_config(config)
     messages = checked_messages(asked.messages, _ROLES)
     for index, message in enumerate(messages):
