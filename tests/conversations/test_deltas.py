@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from promptkeel.conversations.deltas import (
+    SEAL_LENGTH,
     AuthoredDelta,
     Seal,
     authored_delta,
@@ -52,10 +53,9 @@ def deltas(draw):
 def test_a_delta_of_memory_has_exactly_this_form():
     new = statements_from([fact("role: CTO", "2026-06-01", "user-correction", field="role"), fact("likes jam")])
     delta = learned_delta("USER_PROFILE", "profile", [3, "k81f0", NOTICE], [("k9d2a", new[1]), ("k0b1c", new[0])], SEAL)
-    seal = SEAL.of(delta.text.replace(delta.text.split('seal="')[1][:16], "", 1))
+    seal = SEAL.of(delta.text.replace(delta.text.split('seal="')[1][:SEAL_LENGTH], "", 1))
     assert delta.text == (
-        "### PROFILE / USER_PROFILE, changed\n"
-        f'<untrusted-data-{FENCE} block="USER_PROFILE" after="9f2c01ab9f2c01ab" seal="{seal}">\n'
+        f'<untrusted-data-{FENCE} changed="PROFILE / USER_PROFILE" after="9f2c01ab9f2c01ab" seal="{seal}">\n'
         "[no longer true: statement 3, k81f0, the notice]\n"
         "[recorded 2026-06-01, source=user-correction]\n"
         '- k9d2a: role: "CTO"\n'
@@ -90,7 +90,7 @@ def test_a_delta_that_was_changed_anywhere_is_ordinary_text(delta, data):
     forged = delta.text[:position] + character + delta.text[position + 1 :]
     assume(forged != delta.text)
     assert read_delta(forged, SEAL) is None
-    # In front of its heading text may stand that belongs to no delta: a character lost there may have been such.
+    # In front of its fence text may stand that belongs to no delta: a character lost there may have been such.
     assert all(found == delta for found in find_deltas(forged, SEAL))
 
 
@@ -117,7 +117,7 @@ def body_lines(values):
     added = list(zip(ids, statements_of(block).values(), strict=True))
     lines = learned_delta("A", "profile", [], added, SEAL).text.split("\n")
     starts = [lines.index(line) for line in lines if line.startswith("- k")]
-    frame = [lines[0], lines[1].partition("seal=")[0], lines[2], lines[-1]]
+    frame = [lines[0].partition("seal=")[0], lines[1], lines[-1]]
     return frame, [lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines) - 1], strict=True)]
 
 
@@ -149,6 +149,6 @@ def test_ids_say_nothing_about_a_text_without_the_key():
     assert len(ids) == 3
 
 
-@pytest.mark.parametrize("text", ["", "### PROFILE / A, changed", "- k0000: x"])
+@pytest.mark.parametrize("text", ["", '<untrusted-data-7f3a9c changed="PROFILE / A">', "- k0000: x"])
 def test_ordinary_text_is_no_delta(text):
     assert read_delta(text, SEAL) is None

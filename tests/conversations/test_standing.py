@@ -37,7 +37,7 @@ def said(base, found):
     stands = {str(number): each for number, each in statements_of(base).items()}
     for delta in found:
         header = ""
-        for line in delta.text.split("\n")[2:-1]:
+        for line in delta.text.split("\n")[1:-1]:
             if line.startswith("[no longer true: "):
                 for reference in line.removeprefix("[no longer true: ").removesuffix("]").split(", "):
                     stands.pop(reference.removeprefix("statement ").replace("the notice", "0"), None)

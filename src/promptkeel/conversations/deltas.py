@@ -26,14 +26,17 @@ Reference = int | str
 """Which statement: of the base by its number, of a delta by its id."""
 
 AUTHORED_FENCE: Final = "standing-context"
-SEAL_LENGTH: Final = 16
-"""Hexadecimal digits: 64 bits, which nobody can try out, since only the holder of the key can tell whether one fits."""
+SEAL_LENGTH: Final = 12
+"""Hexadecimal digits: 48 bits, which nobody can try out, since only the holder of the key can tell whether one fits.
+
+Each delta is read again at every turn: its frame is as short as it can be.
+"""
 
 _ID: Final = r"k[0-9a-f]{4,64}"
 _OPENING: Final = re.compile(
-    rf"^### (?P<tier>[^\n/]+) / (?P<block>[^\n,]+), (?P<kind>changed|replaced|gone)\n"
-    rf"<(?P<fence>(?:{FENCE_NAME}|{AUTHORED_FENCE})-[0-9a-f]{{4,32}}) block=\"(?P=block)\" "
-    rf"after=\"(?P<base>[0-9a-f]+)\" seal=\"(?P<seal>[0-9a-f]{{{SEAL_LENGTH}}})\">$",
+    rf"^<(?P<fence>(?:{FENCE_NAME}|{AUTHORED_FENCE})-[0-9a-f]{{4,32}}) "
+    rf"(?P<kind>changed|replaced|gone)=\"[^\n\"/]+ / (?P<block>[^\n\"]+)\" after=\"(?P<base>[0-9a-f]+)\" "
+    rf"seal=\"(?P<seal>[0-9a-f]{{{SEAL_LENGTH}}})\">$",
     re.MULTILINE,
 )
 _RETRACTED: Final = "[no longer true: "
@@ -132,7 +135,7 @@ def authored_delta(block: str, tier: str, content: str, seal: Seal) -> AuthoredD
 
 def _sealed(block: str, tier: str, kind: str, fence_name: str, inner: str, seal: Seal) -> str:
     fence = f"{fence_name}-{seal.fence}"
-    before = f'### {tier.upper()} / {block}, {kind}\n<{fence} block="{block}" after="{seal.base}" seal="'
+    before = f'<{fence} {kind}="{tier.upper()} / {block}" after="{seal.base}" seal="'
     after = f'">\n{inner}\n</{fence}>' if inner else f'">\n</{fence}>'
     return f"{before}{seal.of(before + after)}{after}"
 
@@ -177,7 +180,7 @@ def _end_of(text: str, opening: re.Match[str], seal: Seal) -> int | None:
 
 def _read(text: str, opening: re.Match[str]) -> Delta:
     block = opening["block"]
-    inner = "\n".join(text.split("\n")[2:-1])
+    inner = "\n".join(text.split("\n")[1:-1])
     if opening["kind"] != "changed":
         return AuthoredDelta(block, inner, text)
     retracted: list[Reference] = []
