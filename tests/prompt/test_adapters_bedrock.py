@@ -99,7 +99,7 @@ def test_a_point_that_the_api_would_refuse_is_refused_by_the_index_of_its_messag
     assert caught.value.where == "message 1"
 
 
-@pytest.mark.parametrize("content", ["text", None, 7, ["text"]])
+@pytest.mark.parametrize("content", ["text", None, 7, ["text"], [POINT], [{"text": "x"}, POINT, POINT]])
 def test_content_that_is_none_is_refused_by_the_index_of_its_message(content):
     with pytest.raises(InvalidInputError) as caught:
         ask([FORM.user("hello"), {"role": "user", "content": content}])

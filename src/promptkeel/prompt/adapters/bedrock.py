@@ -170,18 +170,23 @@ def _add_message(places: Places, message: Mapping[str, Any], index: int, given: 
     content = message.get("content")
     if not isinstance(content, Sequence) or isinstance(content, str | bytes):
         raise refused(given, f"must have a list of blocks as content, not {type(content).__name__}")
-    # A message of documents alone takes no mark.
-    bare = not any("document" not in block and _POINT not in block for block in content if isinstance(block, Mapping))
+    first = len(places.found)
+    kinds = set()
     for part, block in enumerate(content):
-        if not isinstance(block, Mapping):
+        if type(block) is not dict and not isinstance(block, Mapping):
             raise refused(given, f"block {part} must be a mapping, not {type(block).__name__}")
         if _POINT in block:
+            if part == 0 or _POINT in content[part - 1]:
+                raise refused(given, f"block {part} is a {_POINT} with nothing before it to keep; take it out")
             places.mark_last(_mark_of(block, "messages", given))
             continue
-        name = next((name for name in _KINDS if name in block), "")
-        kind: Kind = "reasoning" if bare else _KINDS.get(name, "other")
-        inner: Any = block.get(name, block)
-        places.add_part(kind, inner if not isinstance(inner, str) or inner.strip() else "", index, part, None)
+        name = next(iter(block), "")
+        kind = _KINDS.get(name, "other")
+        kinds.add(kind)
+        places.add_part(kind, block.get(name, ""), index, part)
+    if kinds == {"document"}:
+        # A message of documents alone takes no mark.
+        places.found[first:] = [place._replace(kind="reasoning") for place in places.found[first:]]
 
 
 def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark:
