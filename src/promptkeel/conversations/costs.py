@@ -128,8 +128,8 @@ def schedule_by_rule(turns: Sequence[Turn], prices: Prices) -> Schedule:
         warm = index > 0 and _is_warm(turns[index - 1], turn, prices)
         carrying = Carrying(prefix=base, carried=carried, change=turn.change, paid=paid, is_warm=warm)
         waiting += turn.folded
-        if index and (turn.forced or (turn.is_legal and should_rewrite(carrying, prices))):
-            rewrites.append(index)
+        if not index or turn.forced or (turn.is_legal and should_rewrite(carrying, prices)):
+            rewrites.extend([index] if index else [])
             carried, paid, folded, waiting = 0, 0.0, folded + waiting, 0
             continue
         paid = paid_after(carrying, prices)
