@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from promptkeel.blocks.history import BlockingBlockHistory
 from promptkeel.bound import BlockingBoundKeel
@@ -22,6 +22,10 @@ from promptkeel.steps import as_blocking, drive_blocking
 from promptkeel.store.facade import BlockingStore
 from promptkeel.store.opening import open_engine
 from promptkeel.tools import BlockingAgentTools, ToolCore, ToolLimits
+
+if TYPE_CHECKING:
+    # Imported where it is made, so that importing the package stays light.
+    from promptkeel.conversations import BlockingConversation
 
 __all__ = [
     "BlockingStore",
@@ -96,6 +100,12 @@ class Keel(KeelFacade):
             scope: for whom the child works; left out, only what the whole deployment shares is in it.
         """
         return BlockingDelegatedRun(RunCore(self.core, scope))
+
+    def conversation(self, scope: TenantScope, id: str) -> BlockingConversation:  # noqa: A002 - as ``Keel.conversation``
+        """A conversation of a scope that keeps its prefix; arguments and errors as ``promptkeel.Keel.conversation``."""
+        from promptkeel.conversations.conversation import BlockingConversation, conversation_steps
+
+        return BlockingConversation(drive_blocking(conversation_steps(self.core, scope, id)))
 
     def tools(
         self,

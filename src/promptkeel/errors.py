@@ -44,6 +44,7 @@ Each says which thing is wrong and what to do, and subclasses the builtin that a
     │   │   └── BlockUnwrittenError (LookupError) a stored block that has no revision yet
     │   ├── RunEndedError                       a delegated run that is over, or shows what was erased
     │   ├── PromptBudgetError (ValueError)      what a prompt must hold has more tokens than it may
+    │   ├── ConversationBoundError (ValueError) a turn that goes on rests on what has been erased
     │   └── MissingFactsError (ValueError)      a learned block whose source gave no facts
     ├── ToolError                               a call of an agent's own tool that was refused
     │   ├── ToolPermissionError (PermissionError) the host did not grant it
@@ -307,6 +308,13 @@ class PromptBudgetError(BlockError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.limit), vars(self)
+
+
+class ConversationBoundError(BlockError, ValueError):
+    """A turn that goes on holds reasoning that rests on what has been erased since, or cannot be shown again.
+
+    Leave that turn out: send the messages up to the user's last one, without the calls and results after it.
+    """
 
 
 class MissingFactsError(BlockError, ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from promptkeel.blocks import PromptBlockSpec
 from promptkeel.blocks.configuration import load_configuration
@@ -27,6 +27,10 @@ from promptkeel.scope import TenantScope
 from promptkeel.steps import as_async, drive
 from promptkeel.store.facade import Store
 from promptkeel.tools import AgentTools, ToolCore, ToolLimits
+
+if TYPE_CHECKING:
+    # Imported where it is made, so that importing the package stays light.
+    from promptkeel.conversations import Conversation
 
 
 def _random_id() -> str:
@@ -121,6 +125,20 @@ class Keel(KeelFacade):
             scope: for whom the child works; left out, only what the whole deployment shares is in it.
         """
         return DelegatedRun(RunCore(self.core, scope))
+
+    async def conversation(self, scope: TenantScope, id: str) -> Conversation:  # noqa: A002 - the word that callers use
+        """A conversation of a scope that keeps its prefix: pinned at its first turn, with changes in its messages.
+
+        Args:
+            scope: for whom it is.
+            id: which of the scope's conversations; any worker that names it takes part in the same one.
+
+        Raises:
+            InvalidInputError: this is no scope, or no text that can be an id.
+        """
+        from promptkeel.conversations.conversation import Conversation, conversation_steps
+
+        return Conversation(await drive(conversation_steps(self.core, scope, id)))
 
     def tools(
         self,

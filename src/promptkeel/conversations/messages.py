@@ -1,8 +1,7 @@
 """A caller's messages in any format: where text stands in them, and how own parts are taken out again. Pure.
 
-A part is own where its whole text is; what is own inside a text of somebody else's is not looked for. With a text that
-was the result of a call that this library made in the model's name, the call goes too. What is not touched is the
-caller's very object.
+With a text that was the result of a call that this library made in the model's name, the call goes too. What is not
+touched is the caller's very object.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ _PARTS: Final[dict[WireFormat, str]] = {"gemini": "parts"}
 _RESULTS: Final = ("toolResult", "function_response", "functionResponse")
 _ANSWERING: Final = ("assistant", "model")
 
-IsTaken = Callable[[str], bool]
+Cut = Callable[[str], str]
+"""Answers what is left of a text: the very text where there is nothing to be taken out."""
 
 
 def check_messages(messages: object) -> list[Message]:
@@ -58,38 +58,36 @@ class Taken:
 
     Attributes:
         messages: what is left; a message that held nothing else is gone.
-        texts: what was taken out, in order.
+        origins: the index of each among the messages as given.
     """
 
     messages: list[Message]
-    texts: list[str]
+    origins: list[int]
 
 
-def without_parts(messages: Sequence[Message], wire_format: WireFormat, is_taken: IsTaken) -> Taken:
-    """The messages without the text parts for which ``is_taken`` answers True.
+def without_parts(messages: Sequence[Message], wire_format: WireFormat, cut: Cut) -> Taken:
+    """The messages without what ``cut`` takes out of their texts; a part of which nothing is left is gone.
 
     Args:
         messages: as the caller sends them.
         wire_format: how they are spelled.
-        is_taken: called with the whole text of each part, in order.
+        cut: called with each text, in order.
     """
-    taking = _Taking(parts_name(wire_format), is_taken)
+    taking = _Taking(parts_name(wire_format), cut)
     left = [taking.message(message) for message in messages]
-    if not taking.texts:
-        return Taken(list(messages), [])
     if taking.calls:
         _drop_calls(left, taking.calls, parts_name(wire_format))
-    return Taken([message for message in left if message is not None], taking.texts)
+    origins = [index for index, message in enumerate(left) if message is not None]
+    return Taken([left[index] for index in origins], origins)
 
 
 @final
 class _Taking:
     """Takes own parts out of messages, and notes which calls their results were of."""
 
-    def __init__(self, name: str, is_taken: IsTaken) -> None:
+    def __init__(self, name: str, cut: Cut) -> None:
         self._name = name
-        self._is_taken = is_taken
-        self.texts: list[str] = []
+        self._cut = cut
         self.calls: set[str] = set()
 
     def message(self, message: Message) -> Message | None:
@@ -100,14 +98,18 @@ class _Taking:
         left = self._content(content)
         if left is content:
             return message
-        if not left:
-            self._note(call)
-            return None
-        return {**message, name: left}
+        if left:
+            return {**message, name: left}
+        if isinstance(call, str) and OWN_CALL not in call:
+            # The result of somebody else's call: the call is still to be answered.
+            return {**message, name: ""}
+        self._note(call)
+        return None
 
     def _content(self, content: Any) -> Any:
         if isinstance(content, str):
-            return None if self._take(content) else content
+            left = self._cut(content)
+            return content if left is content else left or None
         if not isinstance(content, list | tuple):
             return content
         parts = [(part, self._part(part)) for part in content]
@@ -117,19 +119,21 @@ class _Taking:
 
     def _part(self, part: Any) -> Any:
         if isinstance(part, str):
-            return None if self._take(part) else part
+            left = self._cut(part)
+            return part if left is part else left or None
         if not isinstance(part, Mapping):
             return part
         text = part.get("text")
         if isinstance(text, str):
-            return None if self._take(text) else part
+            left = self._cut(text)
+            return part if left is text else {**part, "text": left} if left else None
         if part.get("type") == "tool_result":
             return self._result(part, part.get("tool_use_id"))
         for wrapper in _RESULTS:
             inner = part.get(wrapper)
             if isinstance(inner, Mapping):
-                left = self._result(inner, inner.get("toolUseId", inner.get("id")))
-                return part if left is inner else None if left is None else {**part, wrapper: left}
+                result = self._result(inner, inner.get("toolUseId", inner.get("id")))
+                return part if result is inner else None if result is None else {**part, wrapper: result}
         return part
 
     def _result(self, result: Mapping[str, Any], call: object) -> Mapping[str, Any] | None:
@@ -146,12 +150,6 @@ class _Taking:
             return None
         changed = {**holder, name: [] if left is None else left}
         return changed if holder is result else {**result, "response": changed}
-
-    def _take(self, text: str) -> bool:
-        if not self._is_taken(text):
-            return False
-        self.texts.append(text)
-        return True
 
     def _note(self, call: object) -> None:
         if isinstance(call, str) and OWN_CALL in call:
@@ -256,3 +254,8 @@ def _plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return repr(value)
+
+
+def characters_of(messages: Sequence[Message]) -> int:
+    """How long the messages are, as JSON."""
+    return len(json.dumps(list(messages), ensure_ascii=False, default=_plain))

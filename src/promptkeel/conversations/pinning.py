@@ -70,7 +70,8 @@ def pinned(prompt: Prompt, heads: Heads, *, erasures: str, at: int, secret: byte
     # After an erasure the id is another one even for equal blocks: what was said under the old one no longer counts.
     known = erasures or repr(heads.to_json())
     parts = (part for block in kept for part in (block.name, block.seal))
-    base_id = keyed_hash(secret, "base", key, known, *parts)[:16]
+    # Short, since every delta names it; a conversation has a handful of bases.
+    base_id = keyed_hash(secret, "base", key, known, *parts)[:8]
     record = BaseRecord(base_id, at, heads, erasures, kept)
     shown = shown_nodes(blocks, prompt.scope)
     return Base(record, _prompt_of(blocks, heads, prompt), shown, heads, bool(erasures))
@@ -138,6 +139,8 @@ def made_again(
 def _found(block: PinnedBlock, spec: PromptBlockSpec, past: dict[str, ResolvedBlock]) -> ResolvedBlock | None:
     if block.text is None:
         return past.get(block.name)
+    if block.text and (block.facts is not None) != spec.is_learned:
+        return None
     facts = tuple(map(_fact_of, block.facts or ())) if spec.is_learned else None
     content = BlockRevision(content="", revision="pinned", facts=facts)
     rendered = RenderedBlock(name=block.name, tier=block.tier, text=block.text)

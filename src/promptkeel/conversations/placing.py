@@ -26,11 +26,12 @@ SPELLINGS: Final[Mapping[WireFormat, Spelling]] = {
     "gemini": gemini.SPELLING,
     "bedrock": bedrock.SPELLING,
 }
-_SYSTEM_ROLES: Final[Mapping[WireFormat, str]] = {
+SYSTEM_ROLES: Final[Mapping[WireFormat, str]] = {
     "anthropic": "system",
     "openai-responses": "developer",
     "openai-chat": "developer",
 }
+"""The role of an operator's messages, in the formats that have one."""
 
 
 @final
@@ -79,7 +80,7 @@ def with_parts(
             found[end - 1] = copied
     for part in parts:
         if part.is_authored:
-            found.insert(end, {"role": _SYSTEM_ROLES[wire_format], "content": part.text})
+            found.insert(end, {"role": SYSTEM_ROLES[wire_format], "content": part.text})
             end += 1
     return found
 

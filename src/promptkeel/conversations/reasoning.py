@@ -22,17 +22,24 @@ def holds_reasoning(messages: Sequence[Message], wire_format: WireFormat) -> boo
     return wire_format in ("anthropic", "bedrock") and any(map(_has_reasoning, messages))
 
 
-def without_reasoning(messages: Sequence[Message]) -> list[Message]:
-    """The messages without any reasoning; one that held nothing else is gone."""
-    found = []
-    for message in messages:
-        if not _has_reasoning(message):
-            found.append(message)
-            continue
-        content = [part for part in message["content"] if not _is_reasoning(part)]
-        if content:
-            found.append({**message, "content": content})
-    return found
+def without_reasoning(messages: Sequence[Message], until: int | None = None) -> tuple[list[Message], list[int]]:
+    """The messages without reasoning, and the index of each as given; one that held nothing else is gone.
+
+    Args:
+        messages: the caller's.
+        until: the index of the first message that keeps its reasoning; None is none.
+    """
+    found: list[Message] = []
+    origins: list[int] = []
+    for index, given in enumerate(messages):
+        message = given
+        if (until is None or index < until) and _has_reasoning(given):
+            message = {**given, "content": [part for part in given["content"] if not _is_reasoning(part)]}
+            if not message["content"]:
+                continue
+        found.append(message)
+        origins.append(index)
+    return found, origins
 
 
 def is_turn_open(messages: Sequence[Message]) -> bool:

@@ -97,7 +97,7 @@ class TurnRecord:
     """A request that was made.
 
     Attributes:
-        prefix: a keyed hash of the messages it was sent with, without this library's own parts.
+        prefix: a keyed hash of the messages it was sent with, without this library's own parts and without reasoning.
         base: the id of its base.
         at: when it was made, as an instant.
         model: for which model.
@@ -107,6 +107,9 @@ class TurnRecord:
             its seconds.
         carried: the tokens of deltas that were in it.
         paid: what carrying deltas has cost since the base was made, in tokens of input.
+        said: a keyed hash of the deltas that were in it.
+        loose: so many messages of the prefix may hold reasoning that does not fit what stands before it any more.
+        tailed: whether it had a tail, which is in no later request.
     """
 
     prefix: str
@@ -118,6 +121,9 @@ class TurnRecord:
     marks: tuple[tuple[int, int], ...] = ()
     carried: int = 0
     paid: float = 0.0
+    said: str = ""
+    loose: int = 0
+    tailed: bool = False
 
 
 @final
@@ -282,4 +288,7 @@ def _turn_of(said: Mapping[str, Any]) -> TurnRecord:
         marks=tuple((int(position), int(seconds)) for position, seconds in said["marks"]),
         carried=int(said["carried"]),
         paid=float(said["paid"]),
+        said=str(said["said"]),
+        loose=int(said["loose"]),
+        tailed=bool(said["tailed"]),
     )
