@@ -59,6 +59,16 @@ def called(wire_format):
     ]
 
 
+def cutting(seen):
+    def cut(words):
+        if words.startswith(OWN):
+            seen.append(words)
+            return ""
+        return words
+
+    return cut
+
+
 FORMATS = st.sampled_from(["anthropic", "openai-chat", "openai-responses", "gemini", "bedrock"])
 PARTS = st.lists(
     st.builds(
@@ -97,8 +107,10 @@ def test_what_was_put_in_comes_out_and_leaves_what_was_there(data, wire_format, 
     settings = {"thinking": {"type": "enabled"}} if thinks else {}
     placed = with_parts(messages, parts, wire_format, settings)
     assert messages == before
-    taken = without_parts(placed, wire_format, lambda words: words.startswith(OWN))
-    assert sorted(taken.texts) == sorted(part.text for part in parts)
+    seen = []
+    taken = without_parts(placed, wire_format, cutting(seen))
+    assert sorted(seen) == sorted(part.text for part in parts)
+    assert taken.origins == sorted(set(taken.origins))
     start = "0" * 64
     assert prefix_hashes(taken.messages, wire_format, start) == prefix_hashes(messages, wire_format, start)
     # Nothing before the turn that goes on has moved.
@@ -110,8 +122,9 @@ def test_what_was_put_in_comes_out_and_leaves_what_was_there(data, wire_format, 
 @given(st.data(), FORMATS)
 def test_messages_without_own_parts_are_handed_on_as_they_are(data, wire_format):
     messages = data.draw(histories(wire_format))
-    taken = without_parts(messages, wire_format, lambda words: words.startswith(OWN))
-    assert taken.texts == []
+    seen = []
+    taken = without_parts(messages, wire_format, cutting(seen))
+    assert seen == []
     assert all(mine is theirs for mine, theirs in zip(taken.messages, messages, strict=True))
 
 
