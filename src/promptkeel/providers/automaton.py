@@ -105,7 +105,9 @@ def check_history(state: SentState, handle: str, history: Sequence[Segment]) -> 
     return (Violation("changed-history", "misread", reason),)
 
 
-def advance(state: SentState, request: WireRequest, at: float, *, response: str | None = None) -> SentState:
+def advance(
+    state: SentState, request: WireRequest, at: float, *, response: str | None = None, answer: Sequence[Segment] = ()
+) -> SentState:
     """The state after the provider has taken a request.
 
     Args:
@@ -114,12 +116,19 @@ def advance(state: SentState, request: WireRequest, at: float, *, response: str 
         at: when, in seconds on the caller's clock.
         response: the name under which what was sent can be continued: of the response, or of the kept prefix that the
             request made. Without one, a handle that the request continues names a conversation, which grows.
+        answer: what the model answered, where that is known. Reasoning that was not told is taken for the answer of any
+            request that it comes back right after, so that a turn asked again after another base can hide a breach.
     """
     prefixes = prefix_digests(request.segments)
     bound = dict(state.bound)
     for index, digest in _reasoning_of(request):
         if digest not in bound and _was_asked(state, request, prefixes, index):
             bound[digest] = prefixes[index]
+    if answer:
+        whole = prefix_digests([*request.segments, *answer])[len(prefixes) - 1 :]
+        for each, prefix in zip(answer, whole, strict=False):
+            if each.kind == "reasoning":
+                bound.setdefault(prefix_digests([each])[1], prefix)
     chains, handles = state.chains, state.handles
     name = response if response is not None else request.handle
     if request.format == "gemini":
