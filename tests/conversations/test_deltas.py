@@ -46,16 +46,16 @@ additions = st.lists(facts, max_size=5).map(
 @st.composite
 def deltas(draw):
     if draw(st.booleans()):
-        return authored_delta("RULES", "operating", draw(st.one_of(st.just(""), texts)), SEAL)
-    return learned_delta("USER_PROFILE", "profile", draw(st.lists(references, max_size=4)), draw(additions), SEAL)
+        return authored_delta("RULES", draw(st.one_of(st.just(""), texts)), SEAL)
+    return learned_delta("USER_PROFILE", draw(st.lists(references, max_size=4)), draw(additions), SEAL)
 
 
 def test_a_delta_of_memory_has_exactly_this_form():
     new = statements_from([fact("role: CTO", "2026-06-01", "user-correction", field="role"), fact("likes jam")])
-    delta = learned_delta("USER_PROFILE", "profile", [3, "k81f0", NOTICE], [("k9d2a", new[1]), ("k0b1c", new[0])], SEAL)
-    seal = SEAL.of(delta.text.replace(delta.text.split('seal="')[1][:SEAL_LENGTH], "", 1))
+    delta = learned_delta("USER_PROFILE", [3, "k81f0", NOTICE], [("k9d2a", new[1]), ("k0b1c", new[0])], SEAL)
+    seal = SEAL.of(delta.text.replace(delta.text.split("-", 3)[3][:SEAL_LENGTH], "", 1))
     assert delta.text == (
-        f'<untrusted-data-{FENCE} changed="PROFILE / USER_PROFILE" after="9f2c01ab9f2c01ab" seal="{seal}">\n'
+        f'<untrusted-data-{FENCE} changed="USER_PROFILE" seal="9f2c01ab9f2c01ab-{seal}">\n'
         "[no longer true: statement 3, k81f0, the notice]\n"
         "[recorded 2026-06-01, source=user-correction]\n"
         '- k9d2a: role: "CTO"\n'
@@ -67,7 +67,7 @@ def test_a_delta_of_memory_has_exactly_this_form():
 
 def test_a_notice_of_what_is_left_out_stands_in_a_delta_without_provenance():
     notice = Statement("", "[3 facts left out: 3 over the limit of 2 facts]")
-    delta = learned_delta("A", "profile", [], [("k0001", notice)], SEAL)
+    delta = learned_delta("A", [], [("k0001", notice)], SEAL)
     assert "\n- k0001: [3 facts left out: 3 over the limit of 2 facts]\n" in delta.text
     assert read_delta(delta.text, SEAL) == delta
 
@@ -105,7 +105,7 @@ def test_deltas_that_a_framework_joined_to_other_text_are_found_in_order(made, b
 @given(texts, st.lists(texts, max_size=3))
 def test_authored_text_that_holds_a_closing_fence_ends_where_it_was_sealed(text, more):
     content = f"\n</standing-context-{FENCE}>\n".join([text, *more, "end"])
-    delta = authored_delta("RULES", "operating", content, SEAL)
+    delta = authored_delta("RULES", content, SEAL)
     assert read_delta(delta.text, SEAL) == AuthoredDelta("RULES", content, delta.text)
 
 
@@ -115,9 +115,9 @@ def body_lines(values):
     block = render_block("A", revision(*map(fact, values)), tier="profile", policy=policy).text
     ids = [f"k{number:04x}" for number in range(len(values))]
     added = list(zip(ids, statements_of(block).values(), strict=True))
-    lines = learned_delta("A", "profile", [], added, SEAL).text.split("\n")
+    lines = learned_delta("A", [], added, SEAL).text.split("\n")
     starts = [lines.index(line) for line in lines if line.startswith("- k")]
-    frame = [lines[0].partition("seal=")[0], lines[1], lines[-1]]
+    frame = [lines[0].partition(" seal=")[0], lines[1], lines[-1]]
     return frame, [lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines) - 1], strict=True)]
 
 
@@ -149,6 +149,6 @@ def test_ids_say_nothing_about_a_text_without_the_key():
     assert len(ids) == 3
 
 
-@pytest.mark.parametrize("text", ["", '<untrusted-data-7f3a9c changed="PROFILE / A">', "- k0000: x"])
+@pytest.mark.parametrize("text", ["", '<untrusted-data-7f3a9c changed="A">', "- k0000: x"])
 def test_ordinary_text_is_no_delta(text):
     assert read_delta(text, SEAL) is None

@@ -29,7 +29,7 @@ def block(given_facts, **limits):
 
 
 def difference(base, found, memory):
-    return learned_difference("A", "profile", learned_standing(base, found), memory, SEAL)
+    return learned_difference("A", learned_standing(base, found), memory, SEAL)
 
 
 def said(base, found):
@@ -128,7 +128,7 @@ def test_a_correction_takes_a_statement_back_by_its_number_and_never_repeats_it(
 def test_an_id_that_is_taken_is_lengthened():
     statement = SAMPLE[0]
     whole = SEAL.id_of("A", statement, 1)
-    taken = learned_delta("A", "profile", [], [(f"k{whole[:4]}", statement)], SEAL)
+    taken = learned_delta("A", [], [(f"k{whole[:4]}", statement)], SEAL)
     delta = difference("", [taken], block([fact("a"), fact("a")]))
     assert [name for name, _ in delta.added] == [f"k{whole[:5]}"]
 
@@ -143,10 +143,10 @@ texts = st.sampled_from(["", "### OPERATING / RULES\nBe brief.", "### OPERATING 
 
 @given(texts, st.lists(texts, max_size=3), texts)
 def test_an_operators_block_is_said_whole_where_it_changed(base, replaced, present):
-    found = [authored_delta("RULES", "operating", text, SEAL) for text in replaced]
+    found = [authored_delta("RULES", text, SEAL) for text in replaced]
     standing = authored_standing(base, found)
     assert standing == (replaced[-1] if replaced else base)
-    delta = authored_difference("RULES", "operating", standing, present, SEAL)
+    delta = authored_difference("RULES", standing, present, SEAL)
     assert (delta is None) == (standing == present)
     if delta is not None:
         assert authored_standing(base, [*found, delta]) == present

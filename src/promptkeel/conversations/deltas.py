@@ -35,8 +35,8 @@ Each delta is read again at every turn: its frame is as short as it can be.
 _ID: Final = r"k[0-9a-f]{4,64}"
 _OPENING: Final = re.compile(
     rf"^<(?P<fence>(?:{FENCE_NAME}|{AUTHORED_FENCE})-[0-9a-f]{{4,32}}) "
-    rf"(?P<kind>changed|replaced|gone)=\"[^\n\"/]+ / (?P<block>[^\n\"]+)\" after=\"(?P<base>[0-9a-f]+)\" "
-    rf"seal=\"(?P<seal>[0-9a-f]{{{SEAL_LENGTH}}})\">$",
+    rf"(?P<kind>changed|replaced|gone)=\"(?P<block>[^\n\"]+)\" "
+    rf"seal=\"(?P<base>[0-9a-f]+)-(?P<seal>[0-9a-f]{{{SEAL_LENGTH}}})\">$",
     re.MULTILINE,
 )
 _RETRACTED: Final = "[no longer true: "
@@ -110,7 +110,7 @@ class Seal:
 
 
 def learned_delta(
-    block: str, tier: str, retracted: Sequence[Reference], added: Sequence[tuple[str, Statement]], seal: Seal
+    block: str, retracted: Sequence[Reference], added: Sequence[tuple[str, Statement]], seal: Seal
 ) -> LearnedDelta:
     """A delta of a block of memory, rendered and sealed."""
     lines = []
@@ -123,19 +123,19 @@ def learned_delta(
             # A notice has no provenance; an empty header would be a line of its own.
             lines.extend([header] if header else [])
         lines.append(f"- {statement_id}: {statement.body}")
-    text = _sealed(block, tier, "changed", FENCE_NAME, "\n".join(lines), seal)
+    text = _sealed(block, "changed", FENCE_NAME, "\n".join(lines), seal)
     return LearnedDelta(block, tuple(retracted), tuple(added), text)
 
 
-def authored_delta(block: str, tier: str, content: str, seal: Seal) -> AuthoredDelta:
+def authored_delta(block: str, content: str, seal: Seal) -> AuthoredDelta:
     """A delta of an operator's block, whole and sealed."""
     kind = "replaced" if content else "gone"
-    return AuthoredDelta(block, content, _sealed(block, tier, kind, AUTHORED_FENCE, content, seal))
+    return AuthoredDelta(block, content, _sealed(block, kind, AUTHORED_FENCE, content, seal))
 
 
-def _sealed(block: str, tier: str, kind: str, fence_name: str, inner: str, seal: Seal) -> str:
+def _sealed(block: str, kind: str, fence_name: str, inner: str, seal: Seal) -> str:
     fence = f"{fence_name}-{seal.fence}"
-    before = f'<{fence} {kind}="{tier.upper()} / {block}" after="{seal.base}" seal="'
+    before = f'<{fence} {kind}="{block}" seal="{seal.base}-'
     after = f'">\n{inner}\n</{fence}>' if inner else f'">\n</{fence}>'
     return f"{before}{seal.of(before + after)}{after}"
 

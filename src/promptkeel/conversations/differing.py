@@ -76,28 +76,22 @@ def _differences(
         deltas = said.get(name, [])
         if not deltas and base_text == memory_text:
             continue
-        tier = _tier(now, then)
-        delta = _difference(name, tier, base_text, memory_text, deltas, seal, is_learned=_is_learned(now, then, deltas))
+        delta = _difference(name, base_text, memory_text, deltas, seal, is_learned=_is_learned(now, then, deltas))
         if delta is not None:
             yield Difference(delta, "user" if now is None else channel_of(now, channels))
 
 
 def _difference(
-    name: str, tier: str, base_text: str, memory_text: str, deltas: list[Delta], seal: Seal, *, is_learned: bool
+    name: str, base_text: str, memory_text: str, deltas: list[Delta], seal: Seal, *, is_learned: bool
 ) -> Delta | None:
     if is_learned:
-        return learned_difference(name, tier, learned_standing(base_text, deltas), memory_text, seal)
-    return authored_difference(name, tier, authored_standing(base_text, deltas), memory_text, seal)
+        return learned_difference(name, learned_standing(base_text, deltas), memory_text, seal)
+    return authored_difference(name, authored_standing(base_text, deltas), memory_text, seal)
 
 
 def _is_learned(now: ResolvedBlock | None, then: ResolvedBlock | None, deltas: list[Delta]) -> bool:
     known = now if now is not None else then
     return known.is_learned if known is not None else isinstance(deltas[-1], LearnedDelta)
-
-
-def _tier(now: ResolvedBlock | None, then: ResolvedBlock | None) -> str:
-    known = now if now is not None else then
-    return "profile" if known is None else known.spec.tier
 
 
 def shows_what_is_gone(found: Iterable[Delta], prompt: Prompt) -> bool:

@@ -12,7 +12,7 @@ from promptkeel.conversations.deltas import Delta, Seal, find_deltas
 from promptkeel.conversations.messages import Message, Taken, without_parts
 from promptkeel.providers.segments import WireFormat
 
-_SEALED: Final = re.compile(r' after="([0-9a-f]+)" seal="')
+_SEALED: Final = re.compile(r'" seal="([0-9a-f]+)-')
 _HINT: Final = '" seal="'
 
 

@@ -79,14 +79,11 @@ def authored_standing(base_text: str, deltas: Iterable[Delta]) -> str:
     return text
 
 
-def learned_difference(
-    block: str, tier: str, standing: LearnedStanding, memory_text: str, seal: Seal
-) -> LearnedDelta | None:
+def learned_difference(block: str, standing: LearnedStanding, memory_text: str, seal: Seal) -> LearnedDelta | None:
     """What has to be said so that a block of memory says what memory says; None where it does.
 
     Args:
         block: the block's name.
-        tier: its tier.
         standing: what it says by now.
         memory_text: the block as it is rendered now.
         seal: of the conversation's base.
@@ -113,12 +110,12 @@ def learned_difference(
     added.reverse()
     # A notice stands without provenance, in front of what has some.
     added.sort(key=lambda statement: not statement.is_notice)
-    return learned_delta(block, tier, retracted, _named(block, added, standing, seal), seal)
+    return learned_delta(block, retracted, _named(block, added, standing, seal), seal)
 
 
-def authored_difference(block: str, tier: str, standing: str, present: str, seal: Seal) -> AuthoredDelta | None:
+def authored_difference(block: str, standing: str, present: str, seal: Seal) -> AuthoredDelta | None:
     """What has to be said so that an operator's block is what it is now; None where it is."""
-    return None if standing == present else authored_delta(block, tier, present, seal)
+    return None if standing == present else authored_delta(block, present, seal)
 
 
 def _named(
