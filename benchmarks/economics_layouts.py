@@ -9,13 +9,15 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 import attrs
 
 import promptkeel as pk
 from economics_trace import Message, Turn
+from promptkeel.conversations.deltas import Delta, Seal
+from promptkeel.conversations.standing import learned_difference, learned_standing
 
 Format = Literal["anthropic", "openai-chat"]
 BLOCK: Final = "USER_PROFILE"
@@ -50,6 +52,7 @@ class Moment:
         format: the format.
         model: the model.
         server: of Chat Completions, whose.
+        overrides: what is known better of the provider's rules.
     """
 
     turn: Turn
@@ -63,12 +66,21 @@ class Moment:
     format: Format
     model: str
     server: Literal["openai", "vllm"]
+    overrides: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What every request says besides."""
+        if self.format == "anthropic":
+            return {"max_tokens": 4096}
+        return {"server": self.server}
 
     def spelled(self, prompt: Any, messages: Sequence[Message]) -> dict[str, Any]:
         """The request that a prompt makes of messages."""
+        asked = {"model": self.model, "messages": messages, "overrides": self.overrides, **self.settings}
         if self.format == "anthropic":
-            return dict(prompt.anthropic(model=self.model, messages=messages, max_tokens=4096))
-        return dict(prompt.openai(model=self.model, messages=messages, api="chat", server=self.server))
+            return dict(prompt.anthropic(**asked))
+        return dict(prompt.openai(**asked, api="chat"))
 
 
 class Layout(Protocol):
@@ -206,7 +218,7 @@ class Appended:
 
 
 def _diff(before: Any, after: Any) -> str:
-    """What is gone and what is new, each new statement under where it comes from, in the block's own fence."""
+    """What is gone and what is new, each new statement under where it comes from, in the frame of its block."""
     old, new = _statements(before), _statements(after)
     gone, came = (
         collections.Counter(old) - collections.Counter(new),
@@ -220,8 +232,8 @@ def _diff(before: Any, after: Any) -> str:
         lines += [f"+{origin_of}"] if origin_of != origin else []
         lines.append(f"+{statement}")
         origin = origin_of
-    _, opening, *_, closing = (after if new else before).text.splitlines()
-    return "\n".join(["Memory has changed:", opening, *lines, closing])
+    heading, opening, *_, closing = (after if new else before).text.splitlines()
+    return "\n".join(["What has changed in this block (- is gone, + is new):", heading, opening, *lines, closing])
 
 
 def _statements(block: Any) -> list[tuple[str, str]]:
@@ -257,10 +269,57 @@ class Ours:
         if number not in self._open:
             self._open[number] = (await moment.keel.conversation(moment.scope, f"run-{number}"), [])
         conversation, history = self._open[number]
-        settings = {"max_tokens": 4096} if moment.format == "anthropic" else {"server": moment.server}
-        request = await conversation.turn([*history, *moment.new], format=moment.format, model=moment.model, **settings)
+        request = await conversation.turn(
+            [*history, *moment.new],
+            format=moment.format,
+            model=moment.model,
+            overrides=moment.overrides,
+            **moment.settings,
+        )
         self._open[number] = (conversation, list(request.history))
         return dict(request.arguments)
+
+
+@attrs.define
+class _Stretch:
+    """What is carried since a base was made."""
+
+    base: Any
+    history: list[Message]
+    deltas: list[Delta]
+
+
+class Hindsight:
+    """The base made anew at the turns that are best in hindsight, and product's own deltas in between."""
+
+    name: ClassVar = "best in hindsight"
+    is_stale: ClassVar = False
+
+    def __init__(self, rewrites: Mapping[int, frozenset[int]]) -> None:
+        self._rewrites = rewrites
+        self._stretches: dict[int, _Stretch] = {}
+
+    async def request(self, moment: Moment) -> dict[str, Any]:
+        """The keyword arguments of the request."""
+        turn = moment.turn
+        if turn.number == 0 or turn.number in self._rewrites[turn.conversation]:
+            self._stretches[turn.conversation] = _Stretch(moment.prompt, list(moment.messages), [])
+        else:
+            self._stretches[turn.conversation].history.extend(moment.new)
+        stretch = self._stretches[turn.conversation]
+        delta = delta_of(stretch.base.block(BLOCK), stretch.deltas, moment.prompt.block(BLOCK))
+        if delta is not None:
+            stretch.deltas.append(delta)
+            stretch.history[-1:] = _followed(stretch.history[-1], delta.text, moment.format)
+        return moment.spelled(stretch.base, stretch.history)
+
+
+_SEAL: Final = Seal(b"of no store", "0f1e2d3c", "7f3a9c")
+
+
+def delta_of(base: Any, deltas: Sequence[Delta], now: Any) -> Delta | None:
+    """What has to be said after a base and deltas."""
+    return learned_difference(BLOCK, learned_standing(base.text, deltas), now.text, _SEAL)
 
 
 LAYOUTS: Final[tuple[Callable[[], Layout], ...]] = (Timestamped, Rebuilt, Peer, Frozen, Appended, Ours)

@@ -6,13 +6,15 @@ import datetime as dt
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
 import promptkeel as pk
-from economics_layouts import BLOCK, LAYOUTS, Fact, Format, Layout, Moment
+from economics_layouts import BLOCK, LAYOUTS, Fact, Format, Layout, Moment, delta_of
 from economics_trace import Message, Trace, Turn, Write, as_anthropic
+from promptkeel.conversations import costs
+from promptkeel.conversations.deltas import Delta
 from promptkeel.providers.automaton import UNSENT, SentState, advance, check
 from promptkeel.providers.caches import BlockCache, PrefixCache, cache_for, input_units
 from promptkeel.providers.counting import tokens_of
@@ -23,6 +25,25 @@ from promptkeel.tokens import token_counter
 
 BEGIN: Final = dt.datetime(2026, 11, 30, 22, tzinfo=dt.UTC)
 _CAPACITY: Final = 400_000
+_OWN: Final = "gpt-oss-120b"
+# On a server of one's own, what is read from blocks is not computed, and that is all that it costs.
+_SERVER: Final[tuple[Mapping[str, Any], ...]] = (
+    {
+        "openai": {
+            "models": {
+                _OWN: {
+                    "minimum": 16,
+                    "step": 16,
+                    "ttls": [86400],
+                    "write_factors": [1.0],
+                    "read_factor": 0.0,
+                    "system_turns": "anywhere",
+                    "binds_reasoning": False,
+                }
+            }
+        }
+    },
+)
 
 
 @attrs.frozen
@@ -36,6 +57,7 @@ class Scheme:
         rules: what it does with prompts.
         server: of Chat Completions, whose.
         cache: makes an empty cache.
+        overrides: what is known better of the provider's rules.
     """
 
     name: str
@@ -44,6 +66,7 @@ class Scheme:
     rules: ModelRules
     server: Literal["openai", "vllm"]
     cache: Callable[[], PrefixCache]
+    overrides: tuple[Mapping[str, Any], ...] = ()
 
 
 def _provider(name: str, provider: str, format_: Format, model: str) -> Scheme:
@@ -53,13 +76,12 @@ def _provider(name: str, provider: str, format_: Format, model: str) -> Scheme:
 
 def schemes() -> dict[str, Scheme]:
     """The schemes that are compared, by their short names."""
-    # What is read from blocks is not computed, and that is all that it costs.
-    own = attrs.evolve(rules_for("openai", "gpt-5.4"), read_factor=0.0, minimum=16, step=16, input_price=None)
+    own = rules_for("openai", _OWN, overrides=_SERVER)
     return {
         "marks": _provider("marks", "anthropic", "anthropic", "claude-opus-4-8"),
         "steps": _provider("128-token steps", "openai", "openai-chat", "gpt-5.4"),
         "blocks": Scheme(
-            "16-token blocks", "openai-chat", "gpt-5.4", own, "vllm", functools.partial(BlockCache, _CAPACITY)
+            "16-token blocks, vLLM", "openai-chat", _OWN, own, "vllm", functools.partial(BlockCache, _CAPACITY), _SERVER
         ),
     }
 
@@ -160,11 +182,52 @@ async def replay(
                 format=scheme.format,
                 model=scheme.model,
                 server=scheme.server,
+                overrides=scheme.overrides,
             )
             latest[event.conversation] = len(messages)
             for lane in lanes:
                 await lane.send(moment, seen)
     return [lane.tally for lane in lanes]
+
+
+class _Surveyed:
+    """Not a layout to compare: what the schedule in hindsight is made of."""
+
+    name: ClassVar = "survey"
+    is_stale: ClassVar = False
+
+    def __init__(self) -> None:
+        self.turns: dict[int, list[costs.Turn]] = {}
+        self._deltas: dict[int, tuple[Any, Any, list[Delta]]] = {}
+
+    async def request(self, moment: Moment) -> dict[str, Any]:
+        number, now = moment.turn.conversation, moment.prompt.block(BLOCK)
+        first, latest, deltas = self._deltas.setdefault(number, (now, now, []))
+        delta = delta_of(first, deltas, now)
+        change = 0
+        if delta is not None:
+            deltas.append(delta)
+            change = _count(delta.text)
+        # What the whole deployment shares is kept whatever happens here.
+        history = sum(_count(json.dumps(message, ensure_ascii=False)) for message in moment.messages)
+        self.turns.setdefault(number, []).append(
+            costs.Turn(
+                at=moment.turn.at,
+                prefix=_count(first.text) + history,
+                change=change,
+                folded=_count(now.text) - _count(latest.text),
+            )
+        )
+        self._deltas[number] = first, now, deltas
+        return moment.spelled(moment.prompt, moment.messages)
+
+
+async def rewrites_in_hindsight(trace: Trace, scheme: Scheme) -> dict[int, frozenset[int]]:
+    """At which turns of each conversation the base is best made anew."""
+    survey = _Surveyed()
+    await replay(trace, scheme, layouts=[lambda: survey])
+    prices = costs.Prices.of(scheme.rules)
+    return {number: frozenset(costs.best_schedule(turns, prices).rewrites) for number, turns in survey.turns.items()}
 
 
 def scope_of(user: int) -> pk.TenantScope:
@@ -263,9 +326,14 @@ def _bare(text: str) -> str:
     return text.replace("\\", "").replace('"', "")
 
 
-_COUNTER: Final = token_counter("o200k_base")
+@functools.lru_cache(maxsize=65536)
+def _tokens(kind: Any, content: str) -> int:
+    return tokens_of(Segment("messages", kind, "", content), _EXACT)
+
+
+_EXACT: Final = token_counter("o200k_base")
 
 
 @functools.lru_cache(maxsize=65536)
-def _tokens(kind: Any, content: str) -> int:
-    return tokens_of(Segment("messages", kind, "", content), _COUNTER)
+def _count(text: str) -> int:
+    return _EXACT(text)
