@@ -13,7 +13,7 @@ import promptkeel as pk
 from conversing import FACTS, FORMATS, prompt_of, specs
 from promptkeel.errors import InvalidInputError
 from promptkeel.prompt.adapters.arranging import TOOL_NAME
-from promptkeel.providers.automaton import UNSENT, check
+from promptkeel.providers.automaton import UNSENT, advance, check
 from promptkeel.providers.rules import rules_for
 from promptkeel.providers.wire import read_request
 from sdk_types import CHECKS
@@ -254,3 +254,48 @@ def test_recalled_text_needs_a_fence_and_so_a_key():
     with pytest.raises(pk.InvalidDeclarationError, match="secret="):
         ask(FORM.conversation(1), prompt, tail={"recall": ["found"]})
     assert ask(FORM.conversation(1), prompt, tail={"time": "a Tuesday"})
+
+
+def thought(messages):
+    """The conversation as a model that thinks has answered it."""
+    found = []
+    for index, message in enumerate(messages):
+        thinking = {"type": "thinking", "thinking": f"hm {index}", "signature": f"s{index}"}
+        is_answer = message["role"] == "assistant"
+        found.append({**message, "content": [thinking, *message["content"]]} if is_answer else message)
+    return found
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.sampled_from([PROMPT, FOREIGN]),
+    st.sampled_from([None, {"type": "adaptive"}]),
+)
+def test_reasoning_that_is_bound_to_what_stood_before_it_is_let_go_where_that_has_changed(
+    turns, calls, prompt, thinking
+):
+    model = "claude-opus-5-5"
+    rules = rules_for("anthropic", model)
+    whole = thought(FORM.conversation(turns, calls))
+    state = UNSENT
+    for end in range(1, len(whole) + 1, 2):
+        more = {} if thinking is None else {"thinking": thinking}
+        request = ask(whole[:end], prompt, model=model, tools=FORM.tools(), tail={"time": f"turn {end}"}, **more)
+        sent = read_request("anthropic", dict(request))
+        assert check(state, sent, rules, float(end)) == ()
+        state = advance(state, sent, float(end))
+        assert request.notes == ()
+        assert more == ({} if thinking is None else {"thinking": {"type": "adaptive"}}), (
+            "the caller's own is left alone"
+        )
+
+
+def test_where_nothing_lets_it_go_the_operator_is_told():
+    messages = thought(FORM.conversation(2))
+    request = ask(messages, model="claude-next")
+    assert "thinking" not in request
+    assert any("binds to everything before it" in note for note in request.notes)
+    assert ask(messages, model="claude-opus-4-5").notes == ()
+    own = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}
+    assert ask(messages, model="claude-opus-5-5", thinking=own)["thinking"] == own

@@ -9,6 +9,7 @@ from promptkeel.errors import InvalidInputError
 from promptkeel.prompt.adapters.answering import answered
 from promptkeel.prompt.adapters.arranging import TOOL_DESCRIPTION, TOOL_NAME, Message, preamble, with_tail
 from promptkeel.prompt.adapters.asked import Asked
+from promptkeel.prompt.adapters.binding import with_binding
 from promptkeel.prompt.adapters.checking import checked_messages, checked_settings, refused
 from promptkeel.prompt.adapters.places import Places, previous_end
 from promptkeel.prompt.adapters.tools import canonical
@@ -120,6 +121,9 @@ def anthropic_request(asked: Asked) -> Request:
     base = len(before)
     for index, message in enumerate(messages, base):
         _add_message(places, message, index, index - base)
+    thinking, notes = with_binding(settings.get("thinking"), places.found, asked.rules)
+    if thinking is not None:
+        settings["thinking"] = thinking
     arranged = with_tail(messages, asked.tail, SPELLING, in_turn=not _thinks_by_hand(settings))
     sent: list[Any] = [*before, *messages[: arranged.kept - arranged.inside], *arranged.after]
     last = previous_end(messages, SPELLING.answers)
@@ -139,7 +143,7 @@ def anthropic_request(asked: Asked) -> Request:
         arguments["system"] = system
     arguments["messages"] = sent
     arguments.update(settings)
-    return answered(asked, arguments, messages, planned.plan)
+    return answered(asked, arguments, messages, planned.plan, notes)
 
 
 def _tools(asked: Asked, settings: dict[str, Any], places: Places) -> list[Any]:

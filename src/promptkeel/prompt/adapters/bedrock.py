@@ -9,6 +9,7 @@ from promptkeel.errors import InvalidInputError
 from promptkeel.prompt.adapters.answering import answered
 from promptkeel.prompt.adapters.arranging import TOOL_DESCRIPTION, TOOL_NAME, Message, preamble, with_tail
 from promptkeel.prompt.adapters.asked import Asked
+from promptkeel.prompt.adapters.binding import with_binding
 from promptkeel.prompt.adapters.checking import checked_messages, checked_settings, refused
 from promptkeel.prompt.adapters.places import Place, Places, previous_end
 from promptkeel.prompt.adapters.tools import canonical
@@ -32,6 +33,7 @@ _MADE: Final = {
     "toolConfig": "give tools= and tool_choice=",
 }
 _POINT: Final = "cachePoint"
+_FIELDS: Final = "additionalModelRequestFields"
 _TTLS: Final = {300: "5m", 3600: "1h"}
 _SECONDS: Final = {None: None, "5m": 300, "1h": 3600}
 
@@ -99,7 +101,11 @@ def bedrock_request(asked: Asked, tool_choice: Mapping[str, Any] | None = None) 
     base = len(before)
     for index, message in enumerate(messages, base):
         _add_message(places, message, index, index - base)
-    arranged = with_tail(messages, asked.tail, SPELLING, in_turn=not _thinks_by_hand(asked.settings))
+    settings = dict(asked.settings)
+    thinking, notes = with_binding(_thinking(settings), places.found, asked.rules)
+    if thinking is not None:
+        settings[_FIELDS] = {**(settings.get(_FIELDS) or {}), "thinking": thinking}
+    arranged = with_tail(messages, asked.tail, SPELLING, in_turn=not _thinks_by_hand(settings))
     sent: list[Any] = [*before, *messages[: arranged.kept - arranged.inside], *arranged.after]
     last = previous_end(messages, SPELLING.answers)
     planned = places.plan(base + arranged.kept, None if last is None else base + last)
@@ -118,8 +124,8 @@ def bedrock_request(asked: Asked, tool_choice: Mapping[str, Any] | None = None) 
     arguments["messages"] = sent
     if tools:
         arguments["toolConfig"] = {"tools": tools, **({} if tool_choice is None else {"toolChoice": tool_choice})}
-    arguments.update(asked.settings)
-    return answered(asked, arguments, messages, planned.plan)
+    arguments.update(settings)
+    return answered(asked, arguments, messages, planned.plan, notes)
 
 
 def _place_of(changed: tuple[Place, Mark | None]) -> tuple[int, int]:
@@ -185,8 +191,8 @@ def _add_message(places: Places, message: Mapping[str, Any], index: int, given: 
         kinds.add(kind)
         places.add_part(kind, block.get(name, ""), index, part)
     if kinds == {"document"}:
-        # A message of documents alone takes no mark.
-        places.found[first:] = [place._replace(kind="reasoning") for place in places.found[first:]]
+        # A message of documents alone takes no mark, as if it held nothing.
+        places.found[first:] = [place._replace(tokens=0) for place in places.found[first:]]
 
 
 def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark:
@@ -201,8 +207,12 @@ def _mark_of(block: Mapping[str, Any], field: str, index: int) -> Mark:
     return Mark(_SECONDS[ttl])
 
 
+def _thinking(settings: Mapping[str, Any]) -> Any:
+    fields = settings.get(_FIELDS)
+    return fields.get("thinking") if isinstance(fields, Mapping) else None
+
+
 def _thinks_by_hand(settings: Mapping[str, Any]) -> bool:
     """Whether the model must begin each of its messages by thinking, so that none can be made in its name."""
-    fields = settings.get("additionalModelRequestFields")
-    thinking = fields.get("thinking") if isinstance(fields, Mapping) else None
+    thinking = _thinking(settings)
     return isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
