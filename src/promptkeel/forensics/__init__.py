@@ -1,1 +1,1 @@
-"""Where cached tokens were lost, and why, for requests of any framework: no store, no migration."""
+"""Why cached tokens are lost, in the traffic of any framework: no store, no migration, requests and usage suffice."""

@@ -1,0 +1,306 @@
+"""Where a request parts from the one that it continues: every change in the order of the prefix, with its cause.
+
+Changes are told by bytes alone. Whether one costs anything is left to ``attribution``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, final
+
+import attrs
+
+from promptkeel.forensics.causes import Cause
+from promptkeel.forensics.requests import Kept, Place
+from promptkeel.forensics.volatile import differences
+
+_MOST: Final = 4_000_000
+"""Pairs of places that are aligned at most; beyond, only what begins and ends alike is."""
+_MEDIA: Final = ("image", "document")
+_REORDERED: Final = {"tools": Cause.TOOLS_REORDERED, "system": Cause.SYSTEM_REORDERED,
+                     "messages": Cause.HISTORY_REORDERED}  # fmt: skip
+_CHANGED: Final = {"tools": Cause.TOOLS_CHANGED, "system": Cause.SYSTEM_EDITED, "messages": Cause.HISTORY_EDITED}
+
+
+@final
+@attrs.frozen(order=False)
+class Change:
+    """One place where a request says something else than the one before it.
+
+    Attributes:
+        cause: what kind of change it is.
+        index: at which place of the request; the count of its places for its end.
+        offset: how many characters of the place come before it.
+        before: the place of the earlier request; None where there is none.
+        before_offset: how many characters of that come before it.
+    """
+
+    cause: Cause
+    index: int
+    offset: int = 0
+    before: int | None = None
+    before_offset: int = 0
+
+
+@final
+@attrs.frozen(order=False)
+class Divergence:
+    """Everything in which a request differs from the one before it.
+
+    Attributes:
+        shared: how many places begin alike.
+        changes: in the order of the prefix.
+        pairs: for each place that the earlier request holds too, in the same or in another form, that one's place.
+        has_answer: whether the request holds the answer to the earlier one.
+        replaces_end: whether the end of the earlier request is not in this one.
+    """
+
+    shared: int
+    changes: tuple[Change, ...]
+    pairs: Mapping[int, int]
+    has_answer: bool
+    replaces_end: bool
+
+
+def shared_places(one: Sequence[Place], other: Sequence[Place]) -> int:
+    """How many places of two requests begin alike."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a is not b and (a.exact != b.exact or a.segment.section != b.segment.section):
+            break
+        count += 1
+    return count
+
+
+def diverge(before: Kept, after: Kept, *, is_start: bool = False) -> Divergence:
+    """How a request differs from an earlier one.
+
+    Args:
+        before: the earlier request.
+        after: the request.
+        is_start: whether it begins a conversation of its own: then only bytes that are volatile, and how they are
+            spelled, are changes; all else is its own.
+    """
+    shared = shared_places(before.places, after.places)
+    work = _Comparison(before, after)
+    work.pair_up(range(shared), range(shared))
+    for section in ("tools", "system"):
+        if not work.compare_lead(section, is_start=is_start):
+            break
+    else:
+        if not is_start:
+            work.compare_messages()
+    work.compare_key_orders()
+    # Where nothing of the earlier request's messages is left, only what leads to them is expected.
+    last = max(work.pairs, default=-1)
+    has_answer = any(place.segment.role in ("assistant", "model") for place in after.places[max(shared, last + 1) :])
+    changes = sorted(work.changes, key=lambda change: (change.index, change.offset))
+    return Divergence(
+        shared, tuple(changes), work.pairs, has_answer, bool(before.places) and
+        (len(before.places) - 1) not in set(work.pairs.values()),
+    )  # fmt: skip
+
+
+@final
+class _Comparison:
+    def __init__(self, before: Kept, after: Kept) -> None:
+        self._before: Final = before
+        self._after: Final = after
+        self.changes: list[Change] = []
+        self.pairs: dict[int, int] = {}
+
+    def pair_up(self, before: Iterable[int], after: Iterable[int]) -> None:
+        self.pairs.update(zip(after, before, strict=False))
+
+    def compare_lead(self, section: str, *, is_start: bool) -> bool:
+        """Compare the tools or the system blocks; whether what comes behind them is to be compared too."""
+        old, new = _section(self._before.places, section), _section(self._after.places, section)
+        a, b = self._before.places, self._after.places
+        if _exact(a, old) == _exact(b, new):
+            self.pair_up(old, new)
+            return True
+        first = new.start + shared_places(a[old.start : old.stop], b[new.start : new.stop])
+        if Counter(_sense(a, old)) == Counter(_sense(b, new)) and _sense(a, old) != _sense(b, new):
+            self.changes.append(Change(_REORDERED[section], first, 0, old.start + first - new.start))
+            self.pair_up(old, new)
+            return True
+        if is_start and _sense(a, old) != _sense(b, new):
+            return False
+        if section == "tools" and _sense(a, old) != _sense(b, new):
+            at = old.start + first - new.start
+            self.changes.append(Change(Cause.TOOLS_CHANGED, first, 0, at if at < old.stop else None))
+            names = {_name(a[index]): index for index in old}
+            self.pairs.update({index: names[_name(b[index])] for index in new if _name(b[index]) in names})
+            return True
+        self._align(old, new, section)
+        return True
+
+    def compare_messages(self) -> None:
+        old, new = _section(self._before.places, "messages"), _section(self._after.places, "messages")
+        a, b = self._before.places, self._after.places
+        shared = shared_places(a[old.start : old.stop], b[new.start : new.stop])
+        self.pair_up(range(old.start, old.start + shared), range(new.start, new.start + shared))
+        old, new = range(old.start + shared, old.stop), range(new.start + shared, new.stop)
+        if not old or not new:
+            return
+        if self._is_last_message(old.start) and a[old.start].sense != b[new.start].sense:
+            # The newest message of the request before is not kept in the history: nothing behind it could be.
+            return
+        same = range(new.start, new.start + len(old))
+        if (
+            same.stop <= new.stop
+            and Counter(_sense(a, old)) == Counter(_sense(b, same))
+            and _sense(a, old) != _sense(b, same)
+        ):
+            self.changes.append(Change(Cause.HISTORY_REORDERED, new.start, 0, old.start))
+            self.pair_up(old, same)
+            return
+        self._align(old, new, "messages")
+
+    def compare_key_orders(self) -> None:
+        """Find objects whose keys came in another order, which canonical JSON hides."""
+        before, after = dict(self._before.record.key_orders), dict(self._after.record.key_orders)
+        if before == after:
+            return
+        seen = set()
+        for index, other in sorted(self.pairs.items()):
+            place = self._after.places[index].segment.section, self._after.messages[index]
+            if place in seen or self._after.places[index].exact != self._before.places[other].exact:
+                continue
+            seen.add(place)
+            theirs = before.get((place[0], self._before.messages[other]))
+            if place in after and theirs is not None and after[place] != theirs:
+                self.changes.append(Change(Cause.KEY_ORDER, index, 0, other))
+
+    def _is_last_message(self, index: int) -> bool:
+        return self._before.messages[index] == self._before.messages[-1]
+
+    def _align(self, old: range, new: range, section: str) -> None:
+        a, b = self._before.places, self._after.places
+        operations = _operations(_sense(a, old), _sense(b, new))
+        matched = [j2 for kind, _, _, _, j2 in operations if kind == "equal"]
+        end = matched[-1] if matched else 0
+        moved = self._moved(operations, old, new, end)
+        is_history = section == "messages"
+        left: tuple[list[int], list[int]] = ([], [])
+        for kind, i1, i2, j1, j2 in operations:
+            was, now = range(old.start + i1, old.start + i2), range(new.start + j1, new.start + j2)
+            if kind == "equal":
+                for index, before in zip(now, was, strict=True):
+                    self._edited(before, index, section)
+                continue
+            is_tail = is_history and j1 >= end
+            if is_tail:
+                self._tail(was, now, section)
+            elif moved and kind in ("insert", "delete", "replace"):
+                if moved != "told":
+                    self.changes.append(Change(_REORDERED[section], now.start, 0, was.start if was else None))
+                    moved = "told"
+                left[0].extend(was)
+                left[1].extend(now)
+            else:
+                self._replaced(was, now, section)
+        self.pair_up(*left)
+
+    def _moved(self, operations: Sequence[tuple[str, int, int, int, int]], old: range, new: range, end: int) -> str:
+        """Whether what is left out in one place comes in another."""
+        gone: Counter[int] = Counter()
+        come: Counter[int] = Counter()
+        for kind, i1, i2, j1, j2 in operations:
+            if kind != "equal":
+                gone.update(self._before.places[old.start + index].sense for index in range(i1, i2))
+                if j1 < end:
+                    come.update(self._after.places[new.start + index].sense for index in range(j1, j2))
+        both = sum((gone & come).values())
+        return "moved" if both and 2 * both >= sum(come.values()) else ""
+
+    def _replaced(self, was: range, now: range, section: str) -> None:
+        if section != "messages":
+            self._pair_edited(was, now, section)
+            return
+        kinds = {self._before.places[index].segment.kind for index in was}
+        at = was.start if was else None
+        if not now:
+            cause = Cause.REASONING_REMOVED if kinds == {"reasoning"} else Cause.HISTORY_TRIMMED
+            self.changes.append(Change(cause, now.start, 0, at))
+        elif len(was) >= len(now) + 2:
+            self.changes.append(Change(Cause.HISTORY_COMPACTED, now.start, 0, at))
+        else:
+            self._pair_edited(was, now, section)
+
+    def _pair_edited(self, was: range, now: range, section: str) -> None:
+        for before, index in zip(was, now, strict=False):
+            self._edited(before, index, section)
+        if len(was) != len(now):
+            least = min(len(was), len(now))
+            before_at = was.start + least if least < len(was) else None
+            self.changes.append(Change(_CHANGED[section], now.start + least, 0, before_at))
+
+    def _tail(self, was: range, now: range, section: str) -> None:
+        """The ends of both: an edit where they are alike, else an answer that was given anew, or a branch."""
+        for before, index in zip(was, now, strict=False):
+            if not _alike(self._before.places[before], self._after.places[index]):
+                return
+            self._edited(before, index, section)
+
+    def _edited(self, before: int, index: int, section: str) -> None:
+        old, new = self._before.places[before], self._after.places[index]
+        self.pairs[index] = before
+        if old.exact == new.exact:
+            return
+        if new.segment.kind in _MEDIA and old.segment.kind == new.segment.kind:
+            self.changes.append(Change(Cause.MEDIA_REENCODED, index, 0, before))
+            return
+        changed = _CHANGED[section]
+        for spot in differences(old.segment.content, new.segment.content):
+            self.changes.append(Change(spot.cause or changed, index, spot.after, before, spot.before))
+
+
+def _section(places: Sequence[Place], section: str) -> range:
+    inside = [index for index, place in enumerate(places) if place.segment.section == section]
+    if inside:
+        return range(inside[0], inside[-1] + 1)
+    before = {"tools": (), "system": ("tools",), "messages": ("tools", "system")}[section]
+    start = sum(place.segment.section in before for place in places)
+    return range(start, start)
+
+
+def _exact(places: Sequence[Place], indices: range) -> list[int]:
+    return [places[index].exact for index in indices]
+
+
+def _sense(places: Sequence[Place], indices: range) -> list[int]:
+    return [places[index].sense for index in indices]
+
+
+def _operations(old: list[int], new: list[int]) -> list[tuple[str, int, int, int, int]]:
+    if len(old) * len(new) <= _MOST:
+        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+        return [(kind, i1, i2, j1, j2) for kind, i1, i2, j1, j2 in matcher.get_opcodes()]
+    least = min(len(old), len(new))
+    start = next((index for index in range(least) if old[index] != new[index]), least)
+    end = next((index for index in range(least - start) if old[-1 - index] != new[-1 - index]), least - start)
+    operations = [("equal", 0, start, 0, start), ("replace", start, len(old) - end, start, len(new) - end),
+                  ("equal", len(old) - end, len(old), len(new) - end, len(new))]  # fmt: skip
+    return [each for each in operations if each[1] < each[2] or each[3] < each[4]]
+
+
+def _name(place: Place) -> str:
+    """What tells a tool from others: its name, in whatever format."""
+    content = place.segment.content
+    at = content.find('"name":')
+    return content[at : content.find('"', at + 8) + 1] if at >= 0 else content
+
+
+def _alike(one: Place, other: Place) -> bool:
+    """Whether two places are likely one that was edited."""
+    if (one.segment.kind, one.segment.role) != (other.segment.kind, other.segment.role):
+        return False
+    if one.segment.kind in _MEDIA or one.sense == other.sense:
+        return True
+    matcher = difflib.SequenceMatcher(
+        None, one.segment.content[:4000].split(), other.segment.content[:4000].split(), autojunk=False
+    )
+    return matcher.ratio() > 0.5

@@ -1,0 +1,172 @@
+"""Which earlier request each request continues: conversations, their branches, and starts beside each other.
+
+A request continues the one with which its messages have most in common; of several, the one that it holds whole, then
+the newest. Where the log names sessions, only a request of the same one is continued. What continues nothing is a
+start, and is held against the newest request with the same beginning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import Final, final
+
+import attrs
+
+from promptkeel.forensics.divergence import shared_places
+from promptkeel.forensics.requests import Kept, Place
+
+_KEPT: Final = 4096
+"""So many requests are remembered, newest first."""
+_CHARACTERS: Final = 128 * 1024 * 1024
+"""And so much text."""
+_TAIL: Final = 4
+"""By so many of its last places a request is found again."""
+_PER_PLACE: Final = 6
+_COMPARED: Final = 8
+_KEYS: Final = 400_000
+_TOLERANCE: Final = 16
+"""Tokens; a request that is held whole is continued even where another has so much more in common."""
+
+
+@final
+@attrs.frozen(order=False, eq=False)
+class Origin:
+    """What a request continues.
+
+    Attributes:
+        request: the earlier request.
+        is_start: whether only the beginning of it is shared.
+    """
+
+    request: Kept
+    is_start: bool
+
+
+@final
+class Threads:
+    """The requests that later ones may continue, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._characters = 0
+        self._index: dict[tuple[object, ...], deque[int]] = {}
+
+    def origin(self, places: tuple[Place, ...], session: str | None, handle: str | None, model: str) -> Origin | None:
+        """What a request continues; None where nothing of it was seen before.
+
+        Args:
+            places: the request's places.
+            session: its session, where the log says so.
+            handle: the kept prefix or the earlier response that it names.
+            model: its model.
+        """
+        if handle is not None:
+            for number in self._found([("response", handle), ("handle", handle)]):
+                return Origin(self._kept[number], is_start=False)
+        continued = self._best(places, self._candidates(places, session))
+        if continued is not None:
+            return Origin(continued, is_start=False)
+        starts = [self._kept[number] for number in self._found([(*key, model) for key in _beginnings(places)])]
+        best = max(starts, key=lambda kept: (_beginning(places, kept), kept.number), default=None)
+        return None if best is None else Origin(best, is_start=True)
+
+    def keep(self, kept: Kept) -> None:
+        """Remember a request."""
+        record = kept.record
+        self._kept[kept.number] = kept
+        self._characters += kept.fresh
+        for key in _tails(kept.places):
+            self._add(key, kept.number)
+        for key in _beginnings(kept.places):
+            self._add((*key, record.request.model), kept.number)
+        if record.session is not None:
+            self._add(("session", record.session), kept.number)
+        if record.response_id is not None:
+            self._add(("response", record.response_id), kept.number)
+        if record.request.handle is not None:
+            self._add(("handle", record.request.handle), kept.number)
+        while len(self._kept) > _KEPT or (self._characters > _CHARACTERS and len(self._kept) > 1):
+            _, oldest = self._kept.popitem(last=False)
+            self._characters -= oldest.fresh
+        if len(self._index) > _KEYS:
+            self._index = {key: found for key, found in self._index.items() if any(n in self._kept for n in found)}
+
+    def _add(self, key: tuple[object, ...], number: int) -> None:
+        self._index.setdefault(key, deque(maxlen=_PER_PLACE)).append(number)
+
+    def _found(self, keys: Iterable[tuple[object, ...]]) -> Iterator[int]:
+        """The numbers of remembered requests under any of the keys, the newest of each key first."""
+        for key in keys:
+            for number in reversed(self._index.get(key, ())):
+                if number in self._kept:
+                    yield number
+
+    def _candidates(self, places: tuple[Place, ...], session: str | None) -> list[Kept]:
+        votes = Counter(self._found({("tail", place.sense): None for place in _messages(places)}))
+        own = set(self._found([("session", session)])) if session is not None else set()
+        votes.update(own)
+        found = [number for number, _ in sorted(votes.items(), key=lambda each: (-each[1], -each[0]))]
+        candidates = [self._kept[number] for number in found]
+        candidates = [each for each in candidates if each.record.session in (session, None) or session is None]
+        newest = max(candidates, key=lambda each: each.number, default=None)
+        chosen = candidates[:_COMPARED]
+        return chosen if newest is None or newest in chosen else [*chosen, newest]
+
+    def _best(self, places: tuple[Place, ...], candidates: list[Kept]) -> Kept | None:
+        scored = []
+        for kept in candidates:
+            shared = shared_places(kept.places, places)
+            is_whole = shared == len(kept.places)
+            common = _common(kept.places, places)
+            if common:
+                scored.append((common + (_TOLERANCE if is_whole else 0), shared, kept.number, kept))
+        return max(scored, key=lambda each: each[:3])[3] if scored else None
+
+
+def _messages(places: tuple[Place, ...]) -> list[Place]:
+    return [place for place in places if place.segment.section == "messages"]
+
+
+def _tails(places: tuple[Place, ...]) -> list[tuple[object, ...]]:
+    messages = _messages(places)
+    return [("tail", sense) for sense in dict.fromkeys(each.sense for each in (*messages[:1], *messages[-_TAIL:]))]
+
+
+def _beginnings(places: tuple[Place, ...]) -> list[tuple[object, ...]]:
+    """What the start of a conversation is found by: its whole lead, its tools, its first place, in exact and sense."""
+    lead = [place for place in places if place.segment.section != "messages"]
+    tools = [place for place in lead if place.segment.section == "tools"]
+    keys: list[tuple[object, ...]] = []
+    if lead:
+        keys.append(("lead", *(place.exact for place in lead)))
+        keys.append(("lead-sense", *sorted(place.sense for place in lead)))
+    if tools:
+        keys.append(("tools", *sorted(place.sense for place in tools)))
+    if places:
+        keys.append(("first", places[0].exact))
+    return keys
+
+
+def _beginning(places: tuple[Place, ...], kept: Kept) -> int:
+    """How much of its lead a start has in common with an earlier request, in tokens."""
+    lead = Counter(place.sense for place in kept.places if place.segment.section != "messages")
+    common = 0
+    for place in places:
+        if place.segment.section == "messages":
+            break
+        if lead[place.sense]:
+            lead[place.sense] -= 1
+            common += 1 + place.tokens
+    return common + shared_places(places, kept.places)
+
+
+def _common(old: tuple[Place, ...], new: tuple[Place, ...]) -> int:
+    """How much of two requests' messages is the same in sense, in tokens."""
+    known = Counter(place.sense for place in _messages(old))
+    common = 0
+    for place in _messages(new):
+        if known[place.sense]:
+            known[place.sense] -= 1
+            common += 1 + place.tokens
+    return common

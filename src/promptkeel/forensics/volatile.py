@@ -1,0 +1,213 @@
+"""What kind of change turned one text into another: volatile bytes, spelling alone, or another meaning."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, Final, final
+
+import attrs
+
+from promptkeel.forensics.causes import Cause
+
+_TIME: Final = (
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d|[A-Z]{2,4}\b))?)?"
+    r"|\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[AaPp]\.?[Mm]\b\.?)?"
+    r"|\b\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\b|\b\d{4}/\d\d?/\d\d?\b"
+    r"|\b(?:Mon|Tue|Tues|Wed|Wednes|Thu|Thurs|Fri|Sat|Satur|Sun)(?:day)?\b"
+    r"|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec)[a-z]*\.? \d{1,2}\b(?:,? \d{4})?"
+    r"|\b\d{1,2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec)[a-z]*\.?(?: \d{4})?"
+    r"|\b1[5-9]\d{8}(?:\d{3}|\d{6})?(?:\.\d+)?\b"
+)
+_IDENTIFIER: Final = (
+    r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+    r"|\b[0-9A-HJKMNP-TV-Z]{26}\b"
+    r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b"
+    r"|\b[A-Za-z]{2,12}[_-](?=[A-Za-z0-9]*\d)[A-Za-z0-9]{8,40}\b"
+)
+_UNIT: Final = r"(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?|months?|years?)"
+_AGE: Final = (
+    rf"\b(?:(?:\d+|an?|one|two|few) ?{_UNIT}\b,? ?(?:and )?)+(?:ago|old|earlier)\b"
+    rf"|\b(?:just now|moments ago|yesterday|today|last {_UNIT})\b"
+)
+_VOLATILE: Final = re.compile(
+    f"(?P<age>{_AGE})|(?P<identifier>{_IDENTIFIER})|(?P<time>{_TIME})|(?P<counter>\\b\\d+(?:\\.\\d+)?\\b)",
+    re.IGNORECASE,
+)
+_CAUSES: Final = {
+    "age": Cause.AGE,
+    "identifier": Cause.IDENTIFIER,
+    "time": Cause.TIMESTAMP,
+    "counter": Cause.COUNTER,
+}
+_PIECES: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_STEP: Final = 100
+"""A number that grows by more between two requests is not taken for a counter."""
+_LONGEST: Final = 20_000
+"""As many characters of a changed stretch are compared word by word."""
+
+
+@final
+@attrs.frozen(order=False)
+class Spot:
+    """One place where two texts differ.
+
+    Attributes:
+        cause: what kind of difference it is; None where it is another text.
+        before: where it begins in the earlier text, in characters.
+        after: where it begins in the later text, in characters.
+    """
+
+    cause: Cause | None
+    before: int
+    after: int
+
+
+def loose(text: str) -> str:
+    """What stays of a text when everything volatile and its spelling are taken out."""
+    folded = unicodedata.normalize("NFKC", _json_sorted(text))
+    return "".join(_VOLATILE.sub("0", folded).split())
+
+
+def differences(before: str, after: str) -> list[Spot]:
+    """The places where two texts differ, each with its kind; volatile bytes are told apart from all else.
+
+    The texts are canonical JSON of blocks, or text.
+    """
+    if before == after:
+        return []
+    first = common_length(before, after)
+    whole = _spelling(before, after)
+    if whole is not None:
+        return [Spot(whole, first, first)]
+    return list(_spots(before, after)) or [Spot(None, first, first)]
+
+
+def common_length(one: str, other: str) -> int:
+    """How many characters two texts share from the beginning on."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _spelling(before: str, after: str) -> Cause | None:
+    """The cause where only the spelling differs."""
+    if _json_sorted(before) == _json_sorted(after):
+        return Cause.KEY_ORDER
+    if unicodedata.normalize("NFC", before) == unicodedata.normalize("NFC", after):
+        return Cause.NORMALISATION
+    if unicodedata.normalize("NFKC", before) == unicodedata.normalize("NFKC", after):
+        return Cause.NORMALISATION
+    if _bare(before) == _bare(after):
+        return Cause.WHITE_SPACE
+    return None
+
+
+_ESCAPED_SPACE: Final = re.compile(r"\\[nrt]|\s")
+
+
+def _bare(text: str) -> str:
+    return _ESCAPED_SPACE.sub("", text)
+
+
+def _json_sorted(text: str) -> str:
+    """Text with every JSON object in it, also one that is spelled inside a string, in the order of its keys."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return json.dumps(_opened(value), sort_keys=True, ensure_ascii=False) if isinstance(value, dict | list) else text
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _opened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_opened(item) for item in value]
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return _opened(json.loads(value))
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _spots(before: str, after: str) -> Iterator[Spot]:
+    """Differences of the texts, masked ones first: what is volatile differs as one piece."""
+    old, new = _cut(before), _cut(after)
+    start = 0
+    least = min(len(old), len(new))
+    while start < least and old[start].text == new[start].text:
+        start += 1
+    end = 0
+    while end < least - start and old[-1 - end].text == new[-1 - end].text:
+        end += 1
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if sum(len(each.text) for each in (*old, *new)) > _LONGEST:
+        spot = _spot(old, new, before, after)
+        yield spot
+        return
+    matcher = difflib.SequenceMatcher(None, [each.text for each in old], [each.text for each in new], autojunk=False)
+    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        at = (old[i1].start if i1 < len(old) else len(before), new[j1].start if j1 < len(new) else len(after))
+        yield Spot(_cause_of(old[i1:i2], new[j1:j2]), *at)
+
+
+@final
+@attrs.frozen(order=False)
+class _Piece:
+    text: str
+    start: int
+    kind: str | None
+
+
+def _cut(text: str) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    place = 0
+    for found in _VOLATILE.finditer(text):
+        pieces += _plain_pieces(text, place, found.start())
+        pieces.append(_Piece(found.group(), found.start(), found.lastgroup))
+        place = found.end()
+    return pieces + _plain_pieces(text, place, len(text))
+
+
+def _plain_pieces(text: str, start: int, end: int) -> list[_Piece]:
+    return [_Piece(found.group(), found.start(), None) for found in _PIECES.finditer(text, start, end)]
+
+
+def _spot(old: list[_Piece], new: list[_Piece], before: str, after: str) -> Spot:
+    return Spot(
+        _cause_of(old, new),
+        old[0].start if old else len(before),
+        new[0].start if new else len(after),
+    )
+
+
+def _cause_of(old: list[_Piece], new: list[_Piece]) -> Cause | None:
+    pieces = [*old, *new]
+    kinds = {each.kind for each in pieces if each.text.strip()}
+    if not kinds:
+        return Cause.WHITE_SPACE
+    if None in kinds or not old or not new:
+        return None
+    if kinds == {"counter"}:
+        return Cause.COUNTER if _counts_on(old, new) else None
+    return next(cause for name, cause in _CAUSES.items() if name in kinds)
+
+
+def _counts_on(old: list[_Piece], new: list[_Piece]) -> bool:
+    """Whether numbers went on as a counter does; any other number is another text."""
+    if len(old) != len(new):
+        return False
+    steps = [float(after.text) - float(before.text) for before, after in zip(old, new, strict=True)]
+    return all(0 < step <= _STEP for step in steps)
