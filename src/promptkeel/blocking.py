@@ -59,6 +59,7 @@ class Keel(KeelFacade):
     get = as_blocking(KeelCore.get)
     history = as_blocking(KeelCore.history)
     why = as_blocking(KeelCore.why)
+    explain = as_blocking(KeelCore.explain)
 
     def prompt(self, scope: TenantScope | None = None, *, strict: bool = True) -> Prompt:
         """The prompt of a scope, verified after this call began; the very same object where nothing has moved.

@@ -19,8 +19,10 @@ from promptkeel.exchange.exporting import Export, export_request_steps
 from promptkeel.instants import Clock, parse_instant
 from promptkeel.model import NOT_GIVEN, BlockFact, MemoryEdge, MemoryNode, Trust
 from promptkeel.prompt import BuilderCore, Prompt, UnprovenBuilder
+from promptkeel.prompt.explaining import Explanation, explain_steps
 from promptkeel.properties import check_properties
 from promptkeel.providers.rule_tables import RuleTables
+from promptkeel.providers.rules import ModelRules
 from promptkeel.resolver import BlockEvent, Resolution, ResolverCore
 from promptkeel.resolver.cache import BoundedCache
 from promptkeel.scope import TenantScope
@@ -473,6 +475,19 @@ class KeelCore:
                     waiting.append(neighbour.node.id)
         shown = [*self.labels.showing(node.label), *self.labels.stored_as(scope, node)] if node.state == "live" else []
         return Why(node, tuple(spec.name for spec in shown), history, tuple(lineage))
+
+    def explain(
+        self, before: Prompt, after: Prompt, *, rules: ModelRules | None = None, kept_behind: int = 0
+    ) -> Steps[Explanation | None]:
+        """Why a prompt is not what it was: the first byte that differs, its block and facts, and who wrote them.
+
+        Args:
+            before: the earlier prompt.
+            after: the later one, of the same scope.
+            rules: of the model, for prices, as ``rules_for`` answers them.
+            kept_behind: tokens that a cache kept behind the earlier prompt, as the history of a conversation.
+        """
+        return (yield from explain_steps(self.store, before, after, rules=rules, kept_behind=kept_behind))
 
     # -- what the declared blocks say
 

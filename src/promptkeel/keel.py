@@ -83,6 +83,7 @@ class Keel(KeelFacade):
     get = as_async(KeelCore.get)
     history = as_async(KeelCore.history)
     why = as_async(KeelCore.why)
+    explain = as_async(KeelCore.explain)
 
     async def prompt(self, scope: TenantScope | None = None, *, strict: bool = True) -> Prompt:
         """The prompt of a scope, verified after this call began; the very same object where nothing has moved.

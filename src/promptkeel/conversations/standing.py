@@ -55,7 +55,7 @@ def learned_standing(base_text: str, deltas: Iterable[Delta]) -> LearnedStanding
     Raises:
         InvalidInputError: the base's text is no rendered block.
     """
-    statements: dict[Reference, Statement] = {**statements_of(base_text)}
+    statements = dict[Reference, Statement](statements_of(base_text).items())
     used: set[str] = set()
     for delta in deltas:
         if not isinstance(delta, LearnedDelta):

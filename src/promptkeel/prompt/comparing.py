@@ -185,7 +185,7 @@ def _line_at(part: Part | None, offset: int) -> str:
     start = encoded.rfind(b"\n", 0, offset) + 1
     # A line may be the whole of a long text: then a stretch around the byte says more.
     start = max(start, offset - _EXCERPT // 2)
-    return encoded[start : start + _EXCERPT].decode(errors="ignore").partition("\n")[0]
+    return encoded[start : start + _EXCERPT].decode(errors="ignore").lstrip("\n").partition("\n")[0]
 
 
 def _changed_facts(name: str, before: Sequence[Part], after: Sequence[Part]) -> tuple[FactChange, ...]:

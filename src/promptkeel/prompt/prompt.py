@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
@@ -21,6 +21,10 @@ from promptkeel.resolver import Freshness, Resolution, ResolvedBlock
 from promptkeel.scope import TenantScope
 from promptkeel.store.base import Heads
 from promptkeel.tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from promptkeel.prompt.comparing import Divergence, Part
+    from promptkeel.providers.rules import ModelRules
 
 _PREFIX: Final = "prefix"
 _TEXT: Final = "text"
@@ -134,6 +138,35 @@ class Prompt(Requesting):
             if block.name == name:
                 return block
         raise KeyError(name)
+
+    def explain(self, previous: Prompt, *, rules: ModelRules | None = None, kept_behind: int = 0) -> Divergence | None:
+        """Where this prompt parts from an earlier one, by byte, block and fact, and what that costs; None if nowhere.
+
+        Args:
+            previous: the earlier prompt.
+            rules: of the model, for prices.
+            kept_behind: tokens that a cache kept behind the earlier prompt, as the history of a conversation.
+        """
+        # Imported where it is asked for, so that importing the package stays light.
+        from promptkeel.prompt.comparing import compare
+
+        return compare(previous.parts(), self.parts(), rules=rules, kept_behind=kept_behind)
+
+    def parts(self) -> list[Part]:
+        """The text in named parts, which joined are ``text``."""
+        from promptkeel.prompt.comparing import Part
+
+        blocks: dict[str, ResolvedBlock] = {block.name: block for block in self.blocks if block.text}
+        stable = [block for block in blocks.values() if not block.spec.is_volatile]
+        volatile = [block for block in blocks.values() if block.spec.is_volatile]
+        named: list[tuple[str, str, bool]] = [("heading", REGION_HEADING, bool(stable))] if self.text else []
+        named += [(block.name, block.text, not block.spec.is_volatile) for block in (*stable, *volatile)]
+        named += [("notices", notice, False) for notice in self.notices]
+        joints = ["", *["\n\n"] * len(named)]
+        return [
+            Part(name, joint + text, self.counter(text), blocks[name].facts if name in blocks else (), lasts)
+            for (name, text, lasts), joint in zip(named, joints, strict=False)
+        ]
 
     def __str__(self) -> str:
         return self.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -83,6 +84,15 @@ def _without_data(value: Any, key: str = "") -> Any:
     if isinstance(value, str) and len(value) > _LONG and key in _DATA:
         return f"sha256:{hashlib.sha256(value.encode()).hexdigest()}"
     return value
+
+
+def parsed(content: str) -> Mapping[str, Any]:
+    """A segment's content as a mapping; an empty one where it is none."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def seconds(ttl: Any, field: str) -> int | None:
