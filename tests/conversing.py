@@ -22,7 +22,7 @@ def specs(**options: Any) -> list[pk.PromptBlockSpec]:
     """Blocks of every tier, one of them volatile; ``options`` by a block's name in small letters."""
 
     def spec(name: str, source: Any, **more: Any) -> pk.PromptBlockSpec:
-        return pk.PromptBlockSpec(name=name, source=source, **{**more, **options.get(name.lower(), {})})
+        return pk.PromptBlockSpec(**{"name": name, "source": source, **more, **options.get(name.lower(), {})})
 
     return [
         spec("BOUNDARIES", pk.StaticSource(LONG)),
