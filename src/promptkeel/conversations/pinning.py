@@ -71,7 +71,7 @@ def pinned(prompt: Prompt, heads: Heads, *, erasures: str, at: int, secret: byte
     known = erasures or repr(heads.to_json())
     parts = (part for block in kept for part in (block.name, block.seal))
     # Short, since every delta names it; a conversation has a handful of bases.
-    base_id = keyed_hash(secret, "base", key, known, *parts)[:8]
+    base_id = keyed_hash(secret, "base", key, known, *parts)[:6]
     record = BaseRecord(base_id, at, heads, erasures, kept)
     shown = shown_nodes(blocks, prompt.scope)
     return Base(record, _prompt_of(blocks, heads, prompt), shown, heads, bool(erasures))
