@@ -284,6 +284,10 @@ def test_a_file_overrides_every_key(tmp_path):
     assert rules_for("openai", "house-1").minimum == 1024
 
 
+def test_one_mark_is_enough_for_a_scheme_of_marks():
+    assert rules_for("anthropic", "m", overrides=[{"anthropic": {"marks": 1}}]).marks == 1
+
+
 def test_a_lookback_over_everything_is_said_in_words():
     assert rules_for("anthropic", "m", overrides=[{"anthropic": {"lookback": "all"}}]).lookback is None
 
