@@ -2,7 +2,8 @@
 
 Objects are sorted by key. Lists keep their order, ``enum`` and ``required`` of a JSON Schema among them: there it can
 be meaning. Of tools it is none, so that they are sorted by name. Keys must be text: JSON would turn numbers into text
-after they were sorted, and two spellings of one object would come out.
+after they were sorted, and two spellings of one object would come out. Numbers stay as they are: ``1`` and ``1.0`` are
+two spellings for a provider too.
 """
 
 from __future__ import annotations
@@ -13,10 +14,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from promptkeel.errors import InvalidInputError
+from promptkeel.providers.sdk_objects import as_plain
 from promptkeel.providers.segments import WireFormat
 
 _DEEPEST: Final = 200
 """Levels of nesting; no provider takes a tool that is nested so deeply."""
+_LONGEST: Final = 8192
+"""Bits of a whole number. Python writes none of more than 4,300 digits, and may be told to write less."""
+_HOLDERS: Final = frozenset({dict, list, tuple})
+
+
+class _Unusual(Exception):  # noqa: N818 - no error: it asks for the careful walk, which finds the place
+    pass
 
 
 def canonical_json(value: object, *, field: str = "value") -> str:
@@ -29,8 +38,12 @@ def canonical_json(value: object, *, field: str = "value") -> str:
     Raises:
         InvalidInputError: it is no JSON; names the place.
     """
-    plain = plain_json(value, field=field)
-    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return written(plain_json(value, field=field))
+
+
+def written(plain: Any) -> str:
+    """What ``plain_json`` made, as text."""
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def plain_json(value: object, *, field: str = "value") -> Any:
@@ -39,7 +52,47 @@ def plain_json(value: object, *, field: str = "value") -> Any:
     Raises:
         InvalidInputError: it is no JSON; names the place.
     """
-    return _plain(value, field, 0)
+    try:
+        return _copied(value, 0)
+    except _Unusual:
+        pass
+    except RecursionError:
+        raise InvalidInputError("is nested too deeply", field=field) from None
+    try:
+        return _plain(value, field, 0)
+    except RecursionError:
+        raise InvalidInputError("is nested too deeply", field=field) from None
+
+
+def _copied(value: Any, depth: int) -> Any:
+    """What ``_plain`` makes of the builtin types, without keeping track of the place."""
+    kind = type(value)
+    if kind is str:
+        if value.isascii():
+            return value
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _Unusual from None
+        return value
+    if kind not in _HOLDERS:
+        return _copied_scalar(value, kind)
+    if depth > _DEEPEST:
+        raise _Unusual
+    if kind is not dict:
+        return [_copied(item, depth + 1) for item in value]
+    for key in value:
+        if type(key) is not str or not key.isascii():
+            raise _Unusual
+    return {key: _copied(value[key], depth + 1) for key in sorted(value)}
+
+
+def _copied_scalar(value: Any, kind: type) -> Any:
+    if kind is bool or value is None:
+        return value
+    if (kind is int and value.bit_length() <= _LONGEST) or (kind is float and math.isfinite(value)):
+        return value
+    raise _Unusual
 
 
 def _plain(value: object, place: str, depth: int) -> Any:
@@ -61,6 +114,8 @@ def _scalar(value: object, place: str) -> str | int | float | bool | None:
     if isinstance(value, str):
         return _text(value, place)
     if isinstance(value, int):
+        if int(value).bit_length() > _LONGEST:
+            raise InvalidInputError(f"is a number of more than {_LONGEST} bits", field=place)
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -80,12 +135,12 @@ def _text(text: str, place: str) -> str:
 def canonical_tools(wire_format: WireFormat, tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The definitions in one order and one spelling, made anew; marks stay on their tools.
 
-    A cache point of Bedrock's stays behind the tool that it followed. Definitions of one name are all kept: which of
-    them counts is the provider's to say, as it would be without this.
+    A cache point of Bedrock's stays behind the tool that it followed, and in front where it followed none. Definitions
+    of one name are all kept: providers refuse them, and that is for the caller to see, as it would be without this.
 
     Args:
         wire_format: how they are spelled.
-        tools: as the request holds them.
+        tools: as the request holds them; an SDK's own objects too.
 
     Raises:
         InvalidInputError: they are no list of JSON objects.
@@ -93,29 +148,31 @@ def canonical_tools(wire_format: WireFormat, tools: Sequence[Mapping[str, Any]])
     given: object = tools
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InvalidInputError(f"must be a list of tools, not {type(tools).__name__}", field="tools")
-    for index, tool in enumerate(tools):
-        if not isinstance(tool, Mapping):
-            raise InvalidInputError(f"must be a JSON object, not {type(tool).__name__}", field=f"tools[{index}]")
-    plain: list[dict[str, Any]] = [plain_json(tool, field=f"tools[{index}]") for index, tool in enumerate(tools)]
+    sent = [as_plain(tool, field=f"tools[{index}]") for index, tool in enumerate(tools)]
+    for index, tool in enumerate(sent):
+        if not isinstance(tool, dict):
+            raise InvalidInputError(
+                f"must be a JSON object, not {type(tools[index]).__name__}", field=f"tools[{index}]"
+            )
+    plain: list[dict[str, Any]] = [plain_json(tool, field=f"tools[{index}]") for index, tool in enumerate(sent)]
     if wire_format == "gemini":
         plain = [_with_sorted_functions(tool) for tool in plain]
+    leading: list[dict[str, Any]] = []
     groups: list[list[dict[str, Any]]] = []
     for tool in plain:
-        if wire_format == "bedrock" and "cachePoint" in tool and groups:
-            groups[-1].append(tool)
-        else:
+        if wire_format != "bedrock" or "cachePoint" not in tool:
             groups.append([tool])
-    groups.sort(key=lambda group: (tool_name(group[0]), json.dumps(group, ensure_ascii=False)))
-    return [tool for group in groups for tool in group]
+        else:
+            (groups[-1] if groups else leading).append(tool)
+    groups.sort(key=lambda group: (tool_name(group[0]), *map(written, group)))
+    return leading + [tool for group in groups for tool in group]
 
 
 def _with_sorted_functions(tool: dict[str, Any]) -> dict[str, Any]:
     for key in ("functionDeclarations", "function_declarations"):
         functions = tool.get(key)
         if isinstance(functions, list) and all(isinstance(each, dict) for each in functions):
-            ordered = sorted(
-                functions, key=lambda each: (str(each.get("name", "")), json.dumps(each, ensure_ascii=False))
-            )
+            ordered = sorted(functions, key=lambda each: (str(each.get("name", "")), written(each)))
             tool = {**tool, key: ordered}
     return tool
 

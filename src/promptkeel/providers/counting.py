@@ -3,37 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from promptkeel.providers.segments import Segment
+from promptkeel.providers.wire.blocks import PICTURE
 from promptkeel.tokens import TokenCounter
 
 PICTURE_TOKENS: Final = 1500
 """What a picture or a page is taken to cost: near the most that providers count for one of full size."""
+_FAR: Final = re.compile(r'"(url|image_url|file_id|fileUri|file_uri|s3Location|bytes|inlineData|data|file_data)"')
+"""Where a picture or a document is kept elsewhere, or is so small that its data stands here."""
+_SHOWN: Final = frozenset({"thinking", "text", "reasoning", "reasoning_content", "summary"})
+
+
+_SIGNATURES: Final = frozenset({"signature", "thoughtSignature", "encrypted_content", "data", "redactedContent"})
+"""What stands for reasoning that is not shown; beside what is shown it is not read again."""
 
 
 def tokens_of(segment: Segment, counter: TokenCounter) -> int:
-    """About how many tokens a segment has; 0 where it says nothing.
+    """About how many tokens a segment has; 0 only where it says nothing.
 
-    Text counts as text, without its JSON around it; tools, calls, results and reasoning count as their JSON, which is
-    near to how they are shown to a model; pictures and documents by a round figure.
+    An estimate, however exact the counter: how a provider writes calls and results for its model is not public. Text
+    counts as text, without its JSON around it; tools, calls, results and everything unknown count as their JSON, which
+    is near to that; reasoning by what is shown of it, or else by what stands for it; each picture and each document by
+    a round figure.
     """
-    if segment.kind in ("image", "document"):
-        return PICTURE_TOKENS
-    if segment.kind == "text":
-        text = _text(segment.content)
-        if text is not None:
-            return counter(text)
-    return counter(segment.content)
+    content = segment.content
+    if segment.kind == "tool":
+        return counter(content)
+    pictures = content.count(f'"{PICTURE}')
+    if segment.kind in ("image", "document") and (pictures or _FAR.search(content)):
+        return PICTURE_TOKENS * max(pictures, 1)
+    block = _loaded(content)
+    if segment.kind == "text" and isinstance(block, Mapping) and set(block) <= {"text", "type"}:
+        text = block.get("text")
+        return counter(text) if isinstance(text, str) else counter(content)
+    if segment.kind == "reasoning":
+        shown = "\n".join(_words(block))
+        return counter(shown or content)
+    return counter(content) + PICTURE_TOKENS * pictures
 
 
-def _text(content: str) -> str | None:
+def _loaded(content: str) -> Any:
     try:
-        block: Any = json.loads(content)
+        return json.loads(content)
     except ValueError:
         return None
-    if not isinstance(block, Mapping) or set(block) - {"text", "type"}:
-        return None
-    text = block.get("text")
-    return text if isinstance(text, str) else None
+
+
+def _words(value: Any, name: str = "") -> Iterator[str]:
+    """The texts that reasoning shows."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in _SIGNATURES:
+                yield from _words(item, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _words(item, name)
+    elif isinstance(value, str) and name in _SHOWN and value:
+        yield value

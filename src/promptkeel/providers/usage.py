@@ -12,8 +12,8 @@ from typing import Any, Final, final
 import attrs
 
 from promptkeel.errors import InvalidInputError
+from promptkeel.providers.sdk_objects import as_plain
 from promptkeel.providers.segments import WIRE_FORMATS, Usage, WireFormat
-from promptkeel.providers.wire.blocks import as_plain
 
 
 @final
@@ -43,7 +43,7 @@ def read_usage(wire_format: WireFormat, usage: object) -> Usage:
     reader = _READERS.get(wire_format)
     if reader is None:
         raise InvalidInputError(f"{wire_format!r:.40} is none of {', '.join(WIRE_FORMATS)}", field="wire_format")
-    plain = as_plain(usage)
+    plain = as_plain(usage, field="usage")
     if not isinstance(plain, Mapping):
         raise InvalidInputError(f"must be a JSON object, not {type(usage).__name__}", field="usage")
     return reader(plain)
@@ -56,18 +56,27 @@ def read_miss(wire_format: WireFormat, response: object) -> ReportedMiss | None:
         wire_format: of the request.
         response: the whole answer.
     """
-    plain = as_plain(response)
-    if not isinstance(plain, Mapping):
+    if wire_format == "anthropic":
+        found = _held(_held(response, "diagnostics"), "cache_miss_reason")
+        return _miss(found, _held(found, "type"), "cache_missed_input_tokens")
+    if not wire_format.startswith("openai"):
         return None
-    place = "diagnostics" if wire_format == "anthropic" else "prompt_cache_diagnostics"
-    diagnostics = plain.get(place)
-    reason = diagnostics.get("cache_miss_reason") if isinstance(diagnostics, Mapping) else None
-    if isinstance(reason, str):
-        return ReportedMiss(reason)
-    if not isinstance(reason, Mapping) or not isinstance(reason.get("type"), str):
+    found = _held(response, "prompt_cache_diagnostics")
+    spelled = _held(found, "type")
+    # Of a hit there is nothing to say; of what could not be compared, that it could not.
+    reason = {"cache_miss": _held(found, "reason"), "cache_hit": None}.get(str(spelled), spelled)
+    return _miss(found, reason, "cache_missed_tokens")
+
+
+def _miss(found: Any, reason: Any, counted: str) -> ReportedMiss | None:
+    if not isinstance(reason, str):
         return None
-    tokens = reason.get("cache_missed_input_tokens")
-    return ReportedMiss(str(reason["type"]), tokens if type(tokens) is int else None)
+    tokens = _held(found, counted)
+    return ReportedMiss(reason, tokens if type(tokens) is int and tokens >= 0 else None)
+
+
+def _held(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _anthropic(usage: Mapping[str, Any]) -> Usage:
@@ -102,11 +111,17 @@ def _chat(usage: Mapping[str, Any]) -> Usage:
 def _inclusive(usage: Mapping[str, Any], total_name: str, details_name: str, output_name: str) -> Usage:
     total = _count(usage, total_name)
     details = _inner(usage, details_name)
-    read = _count(details, "cached_tokens", details_name)
+    # As DeepSeek counts, whose API is otherwise Chat Completions.
+    other = _count(usage, "prompt_cache_hit_tokens")
+    read = other if details.get("cached_tokens") is None else _count(details, "cached_tokens", details_name)
     written = _count(details, "cache_write_tokens", details_name)
     if read + written > total:
         raise _contradiction(total_name, total, "cached and written tokens", read + written)
-    return Usage(total - read - written, read, written, 0, _count(usage, output_name))
+    by_ttl = _inner(details, "cache_write_tokens_details")
+    long = _count(by_ttl, "ttl_12h_tokens", f"{details_name}.cache_write_tokens_details")
+    if long > written:
+        raise _contradiction(f"{details_name}.cache_write_tokens", written, "its part of 12 hours", long)
+    return Usage(total - read - written, read, written, long, _count(usage, output_name))
 
 
 def _gemini(usage: Mapping[str, Any]) -> Usage:

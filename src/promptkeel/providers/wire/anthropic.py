@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from promptkeel.providers.sdk_objects import as_plain
 from promptkeel.providers.segments import Kind, Mark, Section, Segment, WireRequest
-from promptkeel.providers.wire.blocks import as_items, as_mapping, seconds, segment, settings_of, without_marks
+from promptkeel.providers.wire.blocks import (
+    as_items,
+    as_mapping,
+    seconds,
+    segment,
+    settings_of,
+    text_parts,
+    without_marks,
+)
 
 _MARK: Final = "cache_control"
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -16,15 +25,14 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "tool_use": "tool_use",
     "server_tool_use": "tool_use",
     "mcp_tool_use": "tool_use",
-    "tool_result": "tool_result",
-    "mcp_tool_result": "tool_result",
-    "web_search_tool_result": "tool_result",
     "thinking": "reasoning",
     "redacted_thinking": "reasoning",
 }
+_RESULT: Final = "tool_result"
+"""How the types of results end, those of the provider's own tools among them."""
 _SETTINGS: Final = (
     "tool_choice", "thinking", "output_config", "output_format", "betas", "context_management", "speed",
-    "inference_geo", "mcp_servers", "container",
+    "inference_geo", "mcp_servers", "container", "anthropic_beta",
 )  # fmt: skip
 
 
@@ -34,7 +42,7 @@ def read_anthropic(arguments: Mapping[str, Any]) -> WireRequest:
     Raises:
         InvalidInputError: it cannot be read; names the place.
     """
-    automatic = arguments.get(_MARK)
+    automatic = as_plain(arguments.get(_MARK), field=_MARK)
     ttl = automatic.get("ttl") if isinstance(automatic, Mapping) else None
     return WireRequest(
         "anthropic",
@@ -60,10 +68,11 @@ def _segments(arguments: Mapping[str, Any]) -> Iterator[Segment]:
 def _blocks(content: Any, section: Section, role: str, message: int, field: str) -> Iterator[Segment]:
     if content is None:
         return
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    for index, given in enumerate(as_items(content, field)):
+    for index, given in enumerate(as_items(text_parts(content), field)):
         place = f"{field}[{index}]"
         block, mark = without_marks(as_mapping(given, place), _MARK, place)
-        kind = _KINDS.get(str(block.get("type")), "other")
+        spelled = str(block.get("type"))
+        kind: Kind = "tool_result" if spelled.endswith(_RESULT) else _KINDS.get(spelled, "other")
+        if spelled == _RESULT and isinstance(block.get("content"), str):
+            block = {**block, "content": text_parts(block["content"])}
         yield segment(section, kind, role, block, message=message, mark=mark, field=place)

@@ -19,7 +19,10 @@ _KINDS: Final[tuple[tuple[str, Kind], ...]] = (
     ("toolResult", "tool_result"),
     ("reasoningContent", "reasoning"),
 )
-_SETTINGS: Final = ("toolChoice", "additionalModelRequestFields", "performanceConfig", "guardrailConfig", "serviceTier")
+_SETTINGS: Final = (
+    "toolChoice", "additionalModelRequestFields", "performanceConfig", "guardrailConfig", "serviceTier",
+    "outputConfig", "promptVariables",
+)  # fmt: skip
 
 
 def read_bedrock(arguments: Mapping[str, Any]) -> WireRequest:

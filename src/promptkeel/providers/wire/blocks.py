@@ -9,29 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from promptkeel.errors import InvalidInputError
-from promptkeel.providers.canonical import canonical_json, plain_json
+from promptkeel.providers.canonical import canonical_json, plain_json, written
+from promptkeel.providers.sdk_objects import as_plain
 from promptkeel.providers.segments import Kind, Mark, Section, Segment
 
 _LONG: Final = 256
 """Data of pictures and documents longer than this is told apart by its hash."""
-_DATA: Final = ("data", "bytes", "url", "image_url", "file_data", "uri")
+_TYPES: Final = ("media_type", "mimeType", "format")
+"""What stands beside data, and says what it is of."""
+_STANDARD: Final = str.maketrans("-_", "+/")
+_WORDS: Final = ("text", "tool", "tool_use", "reasoning")
+_MARKED_INSIDE: Final = ("content", "source", "output", "function")
+"""Where the blocks inside a block may bear marks; a key of that name in a schema or in arguments is no mark."""
 _TTL: Final = re.compile(r"(\d{1,6})([smh])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
-_PICTURES: Final = ("image", "document")
-
-
-def as_plain(value: Any) -> Any:
-    """What an SDK would send of a value: its own objects as mappings, bytes as their hash."""
-    dump = getattr(value, "model_dump", None)
-    if callable(dump) and not isinstance(value, type):
-        return as_plain(dump(mode="python", exclude_unset=True, by_alias=True))
-    if isinstance(value, bytes | bytearray):
-        return f"sha256:{hashlib.sha256(value).hexdigest()}"
-    if isinstance(value, Mapping):
-        return {key: as_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_plain(item) for item in value]
-    return value
+PICTURE: Final = "sha256:"
+"""How a hash begins that stands for data."""
 
 
 def as_mapping(value: Any, field: str) -> dict[str, Any]:
@@ -40,7 +33,7 @@ def as_mapping(value: Any, field: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: it is none.
     """
-    plain = as_plain(value)
+    plain = as_plain(value, field=field)
     if not isinstance(plain, dict):
         raise InvalidInputError(f"must be a JSON object, not {type(value).__name__}", field=field)
     return plain
@@ -71,19 +64,40 @@ def segment(
 ) -> Segment:
     """A block as a segment."""
     content = plain_json(block, field=field)
-    if kind in _PICTURES or kind == "tool_result":
+    if kind not in _WORDS:
         content = _without_data(content)
-    return Segment(section, kind, role, canonical_json(content, field=field), message, mark)
+    return Segment(section, kind, role, written(content), message, mark)
 
 
-def _without_data(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {name: _without_data(item, name) for name, item in value.items()}
+def text_parts(content: Any) -> Any:
+    """A content, with text on its own as the one block that it stands for."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _without_data(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_data(item) for item in value]
-    if isinstance(value, str) and len(value) > _LONG and key in _DATA:
-        return f"sha256:{hashlib.sha256(value.encode()).hexdigest()}"
-    return value
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _hash(item) if isinstance(item, str) and len(item) > _LONG and _is_data(name, item, value)
+        else _without_data(item)
+        for name, item in value.items()
+    }  # fmt: skip
+
+
+def _is_data(name: str, text: str, around: Mapping[str, Any]) -> bool:
+    if text.startswith("data:") or name == "bytes":
+        return True
+    if name == "result":
+        return around.get("type") == "image_generation_call"
+    found = next((around[each] for each in _TYPES if each in around), None)
+    return name == "data" and found is not None and (around.get("type") != "text")
+
+
+def _hash(data: str) -> str:
+    # The SDKs write base64 in either of its alphabets.
+    return PICTURE + hashlib.sha256(data.translate(_STANDARD).encode()).hexdigest()
 
 
 def parsed(content: str) -> Mapping[str, Any]:
@@ -110,30 +124,31 @@ def seconds(ttl: Any, field: str) -> int | None:
 
 
 def without_marks(value: Any, name: str, field: str) -> tuple[Any, Mark | None]:
-    """A block without the marks of this name in it, at any depth, and the last of them."""
+    """A block without the marks of this name on it and on the blocks inside it, and the last of them."""
     found: list[Mark] = []
 
     def walk(inner: Any) -> Any:
-        if isinstance(inner, dict):
-            given = inner.get(name)
-            if given is not None:
-                ttl = given.get("ttl") if isinstance(given, dict) else None
-                found.append(Mark(seconds(ttl, f"{field}.{name}.ttl")))
-            return {key: walk(item) for key, item in inner.items() if key != name}
-        return [walk(item) for item in inner] if isinstance(inner, list) else inner
+        if isinstance(inner, list):
+            return [walk(item) for item in inner]
+        if not isinstance(inner, dict):
+            return inner
+        bare = {key: walk(item) if key in _MARKED_INSIDE else item for key, item in inner.items() if key != name}
+        given = inner.get(name)
+        if given is not None:
+            ttl = given.get("ttl") if isinstance(given, dict) else None
+            found.append(Mark(seconds(ttl, f"{field}.{name}.ttl")))
+        return bare
 
     return walk(value), found[-1] if found else None
 
 
 def settings_of(arguments: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The settings that decide what a cache finds, by name; what an SDK passes on under other names among them."""
-    found = {name: arguments[name] for name in names if arguments.get(name) is not None}
-    for extra in ("extra_body", "extra_headers"):
-        given = as_plain(arguments.get(extra))
-        if isinstance(given, dict):
-            wanted = (*names, *_HEADERS)
-            found.update({name: value for name, value in given.items() if name.lower() in wanted})
-    return tuple((name, canonical_json(as_plain(found[name]), field=name)) for name in sorted(found))
+    """The settings that decide what a cache finds, by name; headers among them, in lower case."""
+    found = {name: arguments[name] for name in (*names, "cache_salt") if arguments.get(name) is not None}
+    headers = as_plain(arguments.get("extra_headers"), field="extra_headers")
+    if isinstance(headers, dict):
+        found.update({str(name).lower(): value for name, value in headers.items() if str(name).lower() in _HEADERS})
+    return tuple((name, canonical_json(as_plain(found[name], field=name), field=name)) for name in sorted(found))
 
 
-_HEADERS: Final = ("cache_salt", "anthropic-beta", "openai-beta")
+_HEADERS: Final = ("anthropic-beta", "openai-beta", "anthropic-version")

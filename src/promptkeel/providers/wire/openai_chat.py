@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import attrs
+
+from promptkeel.providers.sdk_objects import as_plain
 from promptkeel.providers.segments import Kind, Mark, Section, Segment, WireRequest
 from promptkeel.providers.wire.blocks import (
     as_items,
     as_mapping,
-    as_plain,
     seconds,
     segment,
     settings_of,
+    text_parts,
     without_marks,
 )
 
@@ -27,6 +30,11 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "file": "document",
     "thinking": "reasoning",
 }
+_PASSING: Final = ("comparison_response_id", "prewarm")
+_KNOWN: Final = (
+    "role", "content", "name", "refusal", "tool_calls", "function_call", "reasoning_content", "reasoning",
+    "reasoning_details", *MARKS,
+)  # fmt: skip
 SYSTEM_ROLES: Final = ("system", "developer")
 _SETTINGS: Final = (
     "tool_choice", "reasoning_effort", "response_format", "verbosity", "prompt_cache_key", "prompt_cache_options",
@@ -40,6 +48,7 @@ def read_openai_chat(arguments: Mapping[str, Any]) -> WireRequest:
     Raises:
         InvalidInputError: it cannot be read; names the place.
     """
+    arguments = with_lasting_options(arguments)
     return WireRequest(
         "openai-chat",
         str(arguments.get("model") or ""),
@@ -47,6 +56,15 @@ def read_openai_chat(arguments: Mapping[str, Any]) -> WireRequest:
         settings_of(arguments, _SETTINGS),
         implicit_mark(arguments),
     )
+
+
+def with_lasting_options(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments without those options of the cache that decide nothing about what is found."""
+    options = as_plain(arguments.get("prompt_cache_options"), field="prompt_cache_options")
+    if not isinstance(options, dict):
+        return arguments
+    lasting = {name: value for name, value in options.items() if name not in _PASSING and value is not None}
+    return {**arguments, "prompt_cache_options": lasting or None}
 
 
 def implicit_mark(arguments: Mapping[str, Any]) -> Mark | None:
@@ -84,30 +102,38 @@ def _segments(arguments: Mapping[str, Any]) -> Iterator[Segment]:
         message = as_mapping(given, field)
         role = str(message.get("role", ""))
         leads = leads and role in SYSTEM_ROLES
-        yield from _message(message, role, "system" if leads else "messages", -1 if leads else index, field)
+        found = list(_message(message, role, "system" if leads else "messages", -1 if leads else index, field))
+        _, mark = marked({name: message[name] for name in MARKS if name in message}, field)
+        if mark is not None and found and found[-1].mark is None:
+            found[-1] = attrs.evolve(found[-1], mark=mark)
+        yield from found
 
 
 def _message(message: dict[str, Any], role: str, section: Section, index: int, field: str) -> Iterator[Segment]:
-    content = message.get("content")
     if role in ("tool", "function"):
         block, mark = marked({name: item for name, item in message.items() if name != "role"}, field)
+        block = {**block, "content": text_parts(block.get("content"))}
         yield segment(section, "tool_result", role, block, message=index, mark=mark, field=field)
         return
     for name in ("reasoning_content", "reasoning", "reasoning_details"):
         if message.get(name):
             yield segment(section, "reasoning", role, {name: message[name]}, message=index, field=field)
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else as_items(content, f"{field}.content")
+    parts = as_items(text_parts(message.get("content")), f"{field}.content")
     if message.get("refusal"):
         parts.append({"type": "refusal", "refusal": message["refusal"]})
-    extra = {name: message[name] for name in ("name",) if message.get(name)}
+    extra = {"name": message["name"]} if message.get("name") else {}
     for number, part in enumerate(parts):
         place = f"{field}.content[{number}]"
         block, mark = marked(as_mapping(part, place), place)
         kind = _KINDS.get(str(block.get("type")), "other")
         yield segment(section, kind, role, {**block, **extra}, message=index, mark=mark, field=place)
+    for name in sorted(message):
+        if name not in _KNOWN and message[name]:
+            yield segment(section, "other", role, {name: message[name]}, message=index, field=f"{field}.{name}")
     calls = as_items(message.get("tool_calls"), f"{field}.tool_calls")
     if message.get("function_call"):
         calls.append({"type": "function", "function": message["function_call"]})
-    for call in calls:
-        block, mark = marked(as_mapping(call, f"{field}.tool_calls"), field)
-        yield segment(section, "tool_use", role, block, message=index, mark=mark, field=field)
+    for number, call in enumerate(calls):
+        place = f"{field}.tool_calls[{number}]"
+        block, mark = marked(as_mapping(call, place), place)
+        yield segment(section, "tool_use", role, block, message=index, mark=mark, field=place)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from promptkeel.providers.sdk_objects import as_plain
 from promptkeel.providers.segments import Kind, Section, Segment, WireRequest
-from promptkeel.providers.wire.blocks import as_items, as_mapping, as_plain, segment, settings_of
-from promptkeel.providers.wire.openai_chat import SYSTEM_ROLES, implicit_mark, marked, tools_of
+from promptkeel.providers.wire.blocks import as_items, as_mapping, segment, settings_of
+from promptkeel.providers.wire.openai_chat import SYSTEM_ROLES, implicit_mark, marked, tools_of, with_lasting_options
 
 _PARTS: Final[Mapping[str, Kind]] = {
     "input_text": "text",
@@ -17,18 +18,8 @@ _PARTS: Final[Mapping[str, Kind]] = {
     "input_file": "document",
 }
 _ITEMS: Final[Mapping[str, Kind]] = {
-    "function_call": "tool_use",
-    "custom_tool_call": "tool_use",
-    "mcp_call": "tool_use",
-    "web_search_call": "tool_use",
-    "file_search_call": "tool_use",
-    "computer_call": "tool_use",
-    "function_call_output": "tool_result",
-    "custom_tool_call_output": "tool_result",
-    "computer_call_output": "tool_result",
     "reasoning": "reasoning",
 }
-_ASSISTANT: Final = ("function_call", "custom_tool_call", "reasoning")
 _SETTINGS: Final = (
     "tool_choice", "reasoning", "text", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
     "cache_salt", "service_tier", "truncation", "context_management", "parallel_tool_calls",
@@ -41,6 +32,7 @@ def read_openai_responses(arguments: Mapping[str, Any]) -> WireRequest:
     Raises:
         InvalidInputError: it cannot be read; names the place.
     """
+    arguments = with_lasting_options(arguments)
     conversation = as_plain(arguments.get("conversation"))
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
@@ -57,6 +49,9 @@ def read_openai_responses(arguments: Mapping[str, Any]) -> WireRequest:
 
 def _segments(arguments: Mapping[str, Any]) -> Iterator[Segment]:
     yield from tools_of(arguments)
+    if arguments.get("prompt") is not None:
+        # A prompt that the provider keeps: its text is not here, but what it is decides about the prefix.
+        yield segment("system", "other", "system", {"prompt": as_plain(arguments["prompt"])}, field="prompt")
     instructions = arguments.get("instructions")
     if instructions:
         block = {"type": "input_text", "text": as_plain(instructions)}
@@ -72,7 +67,7 @@ def _segments(arguments: Mapping[str, Any]) -> Iterator[Segment]:
         if "role" in item:
             yield from _message(item, role, "system" if leads else "messages", -1 if leads else index, field)
             continue
-        kind = _ITEMS.get(str(item.get("type")), "other")
+        kind = _kind(str(item.get("type")))
         block, mark = marked(item, field)
         role = "tool" if kind == "tool_result" else "assistant"
         yield segment("messages", kind, role, block, message=index, mark=mark, field=field)
@@ -85,6 +80,17 @@ def _message(item: dict[str, Any], role: str, section: Section, index: int, fiel
         content = [{"type": kind, "text": content}]
     for number, part in enumerate(as_items(content, f"{field}.content")):
         place = f"{field}.content[{number}]"
-        block, mark = marked(as_mapping(part, place), place)
+        block, mark = marked(_sent(as_mapping(part, place)), place)
         part_kind = _PARTS.get(str(block.get("type")), "other")
         yield segment(section, part_kind, role, block, message=index, mark=mark, field=place)
+
+
+def _kind(spelled: str) -> Kind:
+    if spelled.endswith("_call"):
+        return "tool_use"
+    return "tool_result" if spelled.endswith("_call_output") else _ITEMS.get(spelled, "other")
+
+
+def _sent(part: dict[str, Any]) -> dict[str, Any]:
+    """A part without what an answer holds beside its text, so that it is the text that a caller would send again."""
+    return {name: item for name, item in part.items() if name != "logprobs" and (name != "annotations" or item)}
