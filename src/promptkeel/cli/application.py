@@ -10,7 +10,18 @@ from contextlib import suppress
 
 import click
 
-from promptkeel.cli import blocks, configuring, erasing, exchanging, memory, providers, reading, upkeep
+from promptkeel.cli import (
+    blocks,
+    comparing,
+    configuring,
+    erasing,
+    exchanging,
+    linting,
+    memory,
+    providers,
+    reading,
+    upkeep,
+)
 from promptkeel.cli.declarations import decoded
 from promptkeel.cli.demo import demo
 from promptkeel.cli.display import OutputError, put_document, put_notice, writing
@@ -46,6 +57,8 @@ for command in (
     reading.prompt,
     reading.why,
     reading.history,
+    comparing.diff,
+    linting.lint_command,
     providers.providers,
     exchanging.import_,
     exchanging.export,

@@ -141,7 +141,7 @@ def doctor(session: Session, *, scope: TenantScope | None) -> int:
     found = _look_at_store(session)
     checks.append(found)
     if found.status != "failed":
-        with _opened(session) as keel:
+        with session.open_or_empty() as keel:
             checks.extend(_look_at_block(keel, spec, scope) for spec in session.blocks)
             try:
                 prompt = keel.prompt(scope)
@@ -164,13 +164,6 @@ def doctor(session: Session, *, scope: TenantScope | None) -> int:
 
 
 _CHECKS: Final = (Column("check"), Column("status"), Column("found", wraps=True))
-
-
-def _opened(session: Session) -> blocking.Keel:
-    """The keel; over an empty store in memory where there is none yet."""
-    if missing_file(session.url) is not None:
-        return blocking.open("ram:", blocks=session.blocks, **session.counting)
-    return session.open()
 
 
 def _look_at_declarations(session: Session) -> Iterator[Check]:

@@ -126,6 +126,12 @@ class Session:
             )
         return blocking.open(self.url, blocks=self.blocks, **self.counting, **self.options)
 
+    def open_or_empty(self) -> blocking.Keel:
+        """The keel, to be entered; over an empty store in memory where there is none yet."""
+        if missing_file(self.url) is not None:
+            return blocking.open("ram:", blocks=self.blocks, **self.counting)
+        return self.open()
+
     def check_output(self, path: str | Path | None, name: str) -> None:
         """Refuse to write a file in the place of the store, before anything is done.
 

@@ -133,11 +133,13 @@ def prompt_document(prompt: Prompt) -> dict[str, Any]:
             {
                 "name": block.name,
                 "tier": block.spec.tier,
+                "layer": block.spec.layer,
                 "facts": len(block.facts) if block.is_learned and block.state != "omitted" else None,
                 "tokens": prompt.block_tokens[block.name],
                 "revision": block.revision_id,
                 "omitted": len(block.omitted),
                 "text": block.text,
+                "statements": [fact_document(fact) for fact in newest_last(block.facts)],
             }
             for block in prompt.blocks
         ],
