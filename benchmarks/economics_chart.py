@@ -12,7 +12,7 @@ import attrs
 FONT: Final = 12
 _PANEL: Final = (250, 250)
 _LEFT, _TOP, _GAP, _BOTTOM = 64, 64, 40, 56
-_LEGEND: Final = 190
+_LEGEND: Final = 214
 _TICKS: Final = (1, 1.5, 2, 3, 5, 8, 12, 20)
 # Told apart by people who do not see every colour (after Okabe and Ito), and by their shapes.
 _COLOURS: Final = ("#d55e00", "#e69f00", "#cc79a7", "#999999", "#56b4e9", "#009e73", "#000000")
@@ -73,10 +73,11 @@ def chart(title: str, panels: Sequence[Panel]) -> tuple[str, list[Label], tuple[
     """The SVG, every text in it, and its width and height."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     height_of_all = _TOP + _PANEL[1] + _BOTTOM
-    width = _LEFT + len(panels) * (_PANEL[0] + _GAP) + _LEGEND
+    heading = Label(_LEFT, 24, title, size=15)
+    width = max(_LEFT + len(panels) * (_PANEL[0] + _GAP) + _LEGEND, math.ceil(heading.box[2]) + 10)
     top = max((value for panel in panels for line in panel.lines.values() for value in line), default=1.0)
     scale = _Scale(max(top, 1.5) * 1.05)
-    labels = [Label(_LEFT, 24, title, size=15)]
+    labels = [heading]
     parts: list[str] = []
     for number, panel in enumerate(panels):
         left = _LEFT + number * (_PANEL[0] + _GAP)
@@ -86,7 +87,7 @@ def chart(title: str, panels: Sequence[Panel]) -> tuple[str, list[Label], tuple[
             parts.extend(_line(left, names.index(name), values, scale, dashed=name in panel.dashed))
     dashed = {name for panel in panels for name in panel.dashed}
     for place, name in enumerate(names):
-        left, y = width - _LEGEND, _TOP + 10 + 24 * place
+        left, y = _LEFT + len(panels) * (_PANEL[0] + _GAP), _TOP + 10 + 24 * place
         parts.append(_stroke([(left, y), (left + 26, y)], _COLOURS[place % 7], dashed=name in dashed))
         parts.append(_shape(place, left + 13, y))
         labels.append(Label(left + 34, y + 4, name))

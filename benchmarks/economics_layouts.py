@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import datetime as dt
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol
@@ -307,19 +308,19 @@ class Hindsight:
         else:
             self._stretches[turn.conversation].history.extend(moment.new)
         stretch = self._stretches[turn.conversation]
-        delta = delta_of(stretch.base.block(BLOCK), stretch.deltas, moment.prompt.block(BLOCK))
+        delta = delta_of(stretch.base.block(BLOCK), stretch.deltas, moment.prompt.block(BLOCK), turn.conversation)
         if delta is not None:
             stretch.deltas.append(delta)
             stretch.history[-1:] = _followed(stretch.history[-1], delta.text, moment.format)
         return moment.spelled(stretch.base, stretch.history)
 
 
-_SEAL: Final = Seal(b"of no store", "0f1e2d3c", "7f3a9c")
-
-
-def delta_of(base: Any, deltas: Sequence[Delta], now: Any) -> Delta | None:
+def delta_of(base: Any, deltas: Sequence[Delta], now: Any, conversation: int) -> Delta | None:
     """What has to be said after a base and deltas."""
-    return learned_difference(BLOCK, learned_standing(base.text, deltas), now.text, _SEAL)
+    fence = re.search(r"<untrusted-data-([0-9a-f]+)", base.text or now.text)
+    # As long as real ones, and as random.
+    seal = Seal(b"of no store", hashlib.sha256(b"%d" % conversation).hexdigest()[:6], fence[1] if fence else "")
+    return learned_difference(BLOCK, learned_standing(base.text, deltas), now.text, seal)
 
 
 LAYOUTS: Final[tuple[Callable[[], Layout], ...]] = (Timestamped, Rebuilt, Peer, Frozen, Appended, Ours)

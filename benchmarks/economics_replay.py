@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+import random
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
+from unittest import mock
 
 import attrs
 
@@ -157,37 +160,47 @@ async def replay(
         pk.PromptBlockSpec(name="BOUNDARIES", source=pk.StaticSource(trace.policy)),
         pk.PromptBlockSpec(name=BLOCK, source=pk.MemoryLane("SOUL:")),
     ]
-    async with pk.open(url, blocks=blocks, clock=clock) as keel:
-        memory = _Memory(keel)
-        for user, texts in trace.known.items():
-            for number, text in enumerate(texts):
-                await memory.write(Write(0.0, user, "add", number, text), BEGIN - dt.timedelta(days=1 + number // 5))
-        spelled = _Spelled(trace, scheme.format)
-        latest: dict[int, int] = {}
-        for event in trace.events:
-            now = clock.set(event.at)
-            if isinstance(event, Write):
-                await memory.write(event, now)
-                continue
-            messages = spelled.until(event)
-            moment = Moment(
-                turn=event,
-                now=now,
-                keel=keel,
-                scope=scope_of(event.user),
-                prompt=await keel.prompt(scope_of(event.user)),
-                facts=list(memory.facts[event.user].values()),
-                messages=messages,
-                new=messages[latest.get(event.conversation, 0) :],
-                format=scheme.format,
-                model=scheme.model,
-                server=scheme.server,
-                overrides=scheme.overrides,
-            )
-            latest[event.conversation] = len(messages)
-            for lane in lanes:
-                await lane.send(moment, seen)
+    drawn = random.Random(1)
+    # A new store's secret is in the texts that are sealed with it: with the same one, a run gives the same figures.
+    repeated = mock.patch.multiple(secrets, token_bytes=drawn.randbytes, randbits=drawn.getrandbits)
+    with repeated:
+        async with pk.open(url, blocks=blocks, clock=clock) as keel:
+            await _play(trace, scheme, keel, clock, lanes, seen)
     return [lane.tally for lane in lanes]
+
+
+async def _play(
+    trace: Trace, scheme: Scheme, keel: Any, clock: _Clock, lanes: Sequence[_Lane], seen: Seen | None
+) -> None:
+    memory = _Memory(keel)
+    for user, texts in trace.known.items():
+        for number, text in enumerate(texts):
+            await memory.write(Write(0.0, user, "add", number, text), BEGIN - dt.timedelta(days=1 + number // 5))
+    spelled = _Spelled(trace, scheme.format)
+    latest: dict[int, int] = {}
+    for event in trace.events:
+        now = clock.set(event.at)
+        if isinstance(event, Write):
+            await memory.write(event, now)
+            continue
+        messages = spelled.until(event)
+        moment = Moment(
+            turn=event,
+            now=now,
+            keel=keel,
+            scope=scope_of(event.user),
+            prompt=await keel.prompt(scope_of(event.user)),
+            facts=list(memory.facts[event.user].values()),
+            messages=messages,
+            new=messages[latest.get(event.conversation, 0) :],
+            format=scheme.format,
+            model=scheme.model,
+            server=scheme.server,
+            overrides=scheme.overrides,
+        )
+        latest[event.conversation] = len(messages)
+        for lane in lanes:
+            await lane.send(moment, seen)
 
 
 class _Surveyed:
@@ -203,7 +216,7 @@ class _Surveyed:
     async def request(self, moment: Moment) -> dict[str, Any]:
         number, now = moment.turn.conversation, moment.prompt.block(BLOCK)
         first, latest, deltas = self._deltas.setdefault(number, (now, now, []))
-        delta = delta_of(first, deltas, now)
+        delta = delta_of(first, deltas, now, number)
         change = 0
         if delta is not None:
             deltas.append(delta)
