@@ -183,6 +183,11 @@ def test_rules_are_values():
     assert rules is rules_for("anthropic", "claude-opus-5")
     with pytest.raises(KeyError):
         rules.channels["nobody"]
+    tables = read_rules({"gemini": {"minimum": 3, "models": {"a*": {"step": 2}}}})
+    again = pickle.loads(pickle.dumps(tables))  # noqa: S301 - pickled right here
+    assert again == tables
+    assert hash(again) == hash(tables)
+    assert hash(again.providers["gemini"]) == hash(tables.providers["gemini"])
 
 
 # Overrides.
@@ -290,6 +295,7 @@ def test_one_mark_is_enough_for_a_scheme_of_marks():
 
 def test_a_lookback_over_everything_is_said_in_words():
     assert rules_for("anthropic", "m", overrides=[{"anthropic": {"lookback": "all"}}]).lookback is None
+    assert rules_for("anthropic", "m", overrides=[{"anthropic": {"lookback": 1}}]).lookback == 1
 
 
 @pytest.mark.parametrize(
