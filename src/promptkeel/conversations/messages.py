@@ -15,6 +15,7 @@ import attrs
 
 from promptkeel.errors import InvalidInputError
 from promptkeel.prompt.adapters.arranging import ACKNOWLEDGEMENT, REQUEST
+from promptkeel.providers.sdk_objects import as_sent
 from promptkeel.providers.segments import WireFormat
 
 Message = Any
@@ -31,19 +32,20 @@ Cut = Callable[[str], str]
 
 
 def check_messages(messages: object) -> list[Message]:
-    """The messages as a list.
+    """The messages as a list, objects of the SDKs as what these would send.
 
     Raises:
         InvalidInputError: they are no list of mappings.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray):
         raise InvalidInputError(f"must be a list of messages, not {type(messages).__name__}", field="messages")
-    for index, message in enumerate(messages):
+    sent = as_sent(messages)
+    for index, message in enumerate(sent):
         if type(message) is not dict and not isinstance(message, Mapping):
             raise InvalidInputError(
                 f"must be a mapping, not {type(message).__name__}", field="messages", where=f"message {index}"
             )
-    return list(messages)
+    return sent
 
 
 def parts_name(wire_format: WireFormat) -> str:

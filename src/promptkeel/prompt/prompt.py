@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import attrs
 
 from promptkeel.blocks import Layer
+from promptkeel.errors import InvalidInputError
 from promptkeel.prompt.notices import is_missing, notice_of
 from promptkeel.prompt.requesting import Requesting
 from promptkeel.prompt.salts import PromptKeys
@@ -146,7 +147,12 @@ class Prompt(Requesting):
             previous: the earlier prompt.
             rules: of the model, for prices.
             kept_behind: tokens that a cache kept behind the earlier prompt, as the history of a conversation.
+
+        Raises:
+            InvalidInputError: what is given is no prompt.
         """
+        if not isinstance(previous, Prompt):
+            raise InvalidInputError(f"must be a Prompt, not {type(previous).__name__}", field="previous")
         # Imported where it is asked for, so that importing the package stays light.
         from promptkeel.prompt.comparing import compare
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from promptkeel.errors import InvalidInputError
+
+_HOLDERS: Final = ("content", "parts", "tool_calls")
+"""Where the blocks of a message are."""
 
 
 def as_plain(value: Any, *, field: str = "value") -> Any:
@@ -41,6 +44,31 @@ def _plain(value: Any) -> Any:
         unsent = getattr(value, "__api_exclude__", None)
         return _plain(dump(mode="json", exclude_unset=True, by_alias=True, exclude=unsent))
     return value
+
+
+def as_sent(messages: Sequence[Any]) -> list[Any]:
+    """A conversation with messages, and blocks in them, that are objects of the SDKs as what these would send.
+
+    A message without any is the very object that was given; what is neither is left to whoever checks messages.
+
+    Raises:
+        InvalidInputError: an object cannot be written.
+    """
+    return [_message_as_sent(message, index) for index, message in enumerate(messages)]
+
+
+def _message_as_sent(message: Any, index: int) -> Any:
+    if not isinstance(message, Mapping):
+        return as_plain(message, field=f"messages[{index}]") if _is_object(message) else message
+    for name in _HOLDERS:
+        blocks = message.get(name)
+        if isinstance(blocks, list | tuple) and any(type(each) is not dict and _is_object(each) for each in blocks):
+            message = {**message, name: [as_plain(each, field=f"messages[{index}].{name}") for each in blocks]}
+    return message
+
+
+def _is_object(value: object) -> bool:
+    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
 
 
 def is_absent(value: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from promptkeel.errors import InvalidInputError
 from promptkeel.prompt.layout import DURABILITIES, Durability
+from promptkeel.providers.sdk_objects import as_sent
 
 
 def checked_model(model: object) -> str:
@@ -39,7 +40,7 @@ def checked_ttls(ttls: object) -> Mapping[Durability, int]:
 
 
 def checked_messages(messages: object, roles: Collection[str], *, typed: bool = False) -> Sequence[Mapping[str, Any]]:
-    """The messages themselves, each a mapping with a role that the format knows.
+    """The messages, each a mapping with a role that the format knows; objects of the SDKs as what these would send.
 
     Args:
         messages: what was given.
@@ -53,6 +54,7 @@ def checked_messages(messages: object, roles: Collection[str], *, typed: bool = 
         return ()
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InvalidInputError(f"must be a list of messages, not {type(messages).__name__}", field="messages")
+    messages = as_sent(messages)
     for index, message in enumerate(messages):
         # A plain dictionary is by far the commonest.
         if type(message) is not dict and not isinstance(message, Mapping):
