@@ -10,7 +10,6 @@ the same whatever the layout and is not counted.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import concurrent.futures
 import json
 import multiprocessing
@@ -25,8 +24,9 @@ import attrs
 
 import economics_trace
 from economics_chart import Panel, chart
-from economics_layouts import LAYOUTS, Hindsight
-from economics_replay import Scheme, Tally, replay, rewrites_in_hindsight, schemes
+from economics_hindsight import Hindsight, rewrites_in_hindsight
+from economics_layouts import LAYOUTS, Ours
+from economics_replay import Scheme, Tally, replay, schemes
 
 RATES: Final = (0.0, 0.05, 0.2, 1.0)
 _HEADINGS: Final = ("provider", "writes/turn", "layout", "US$", "x", "read", "stale", "most", "illegal")
@@ -59,13 +59,13 @@ class Cell:
 
 def measure(scheme: str, rate: float, runs: int | None) -> Cell:
     """All layouts at one provider and one rate."""
-    return Cell(scheme, rate, tuple(asyncio.run(_measured(schemes()[scheme], rate, runs))))
+    return Cell(scheme, rate, tuple(_measured(schemes()[scheme], rate, runs)))
 
 
-async def _measured(scheme: Scheme, rate: float, runs: int | None) -> list[Tally]:
+def _measured(scheme: Scheme, rate: float, runs: int | None) -> list[Tally]:
     trace = economics_trace.read_trace(rate, runs=runs)
-    rewrites = await rewrites_in_hindsight(trace, scheme)
-    return await replay(trace, scheme, layouts=[*LAYOUTS, lambda: Hindsight(rewrites)])
+    rewrites = rewrites_in_hindsight(trace, scheme)
+    return replay(trace, scheme, layouts=[*LAYOUTS, lambda: Hindsight(rewrites)])
 
 
 def measure_all(names: Sequence[str], rates: Sequence[float], runs: int | None) -> list[Cell]:
@@ -179,9 +179,15 @@ def main() -> None:
     runs = arguments.runs or (_QUICK_RUNS if arguments.quick else None)
     cells = measure_all(arguments.schemes, arguments.rates, runs)
     print_rows(_rows(cells))
+    print()
+    for name in arguments.schemes:
+        ratios = [
+            f"{cell.of(Ours.name).units / cell.of(Hindsight.name).units:.3f}" for cell in cells if cell.scheme == name
+        ]
+        print(f"{Ours.name} against the {Hindsight.name}, {schemes()[name].name}: {', '.join(ratios)}")
     requests = cells[0].tallies[0].requests
     dates = ", ".join(f"{schemes()[name].model} {schemes()[name].rules.as_of}" for name in arguments.schemes)
-    print(f"\n{requests:,} requests for each row; prompts only; prices and rules as of: {dates}.")
+    print(f"{requests:,} requests for each row; prompts only; prices and rules as of: {dates}.")
     print(
         f"'x' is against the cheapest layout that is not stale; 'stale' is in turns. {time.monotonic() - started:.0f} s"
     )

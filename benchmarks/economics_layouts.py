@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import datetime as dt
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol
@@ -17,8 +16,6 @@ import attrs
 
 import promptkeel as pk
 from economics_trace import Message, Turn
-from promptkeel.conversations.deltas import Delta, Seal
-from promptkeel.conversations.standing import learned_difference, learned_standing
 
 Format = Literal["anthropic", "openai-chat"]
 BLOCK: Final = "USER_PROFILE"
@@ -90,7 +87,7 @@ class Layout(Protocol):
     name: ClassVar[str]
     is_stale: ClassVar[bool]
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
 
 
@@ -100,7 +97,7 @@ class Timestamped:
     name: ClassVar = "rebuild, with the time"
     is_stale: ClassVar = False
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
         arguments = moment.spelled(moment.prompt, moment.messages)
         clock = f"The current time is {moment.now:%Y-%m-%d %H:%M:%S}.\n\n"
@@ -123,7 +120,7 @@ class Rebuilt:
     name: ClassVar = "rebuild"
     is_stale: ClassVar = False
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
         return moment.spelled(moment.prompt, moment.messages)
 
@@ -135,7 +132,7 @@ class Peer:
     is_stale: ClassVar = False
     _LEAST: ClassVar = 1100 * 4
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
         policy, *rest = (section.text for section in moment.prompt.layout().sections)
         memory = _DATE.sub(lambda found: f"{found[0]}, {_age(found[1], moment.now)}", "\n\n".join(rest))
@@ -183,7 +180,7 @@ class Frozen:
     def __init__(self) -> None:
         self._prompts: dict[int, Any] = {}
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
         return moment.spelled(self._prompts.setdefault(moment.turn.conversation, moment.prompt), moment.messages)
 
@@ -204,7 +201,7 @@ class Appended:
     def __init__(self) -> None:
         self._told: dict[int, _Told] = {}
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
         told = self._told.get(moment.turn.conversation)
         if told is None:
@@ -213,7 +210,7 @@ class Appended:
         if moment.prompt is not told.latest:
             diff = _diff(told.latest.block(BLOCK), moment.prompt.block(BLOCK))
             if diff:
-                told.history[-1:] = _followed(told.history[-1], diff, moment.format)
+                told.history[-1:] = followed(told.history[-1], diff, moment.format)
             told.latest = moment.prompt
         return moment.spelled(told.first, told.history)
 
@@ -247,7 +244,8 @@ def _statements(block: Any) -> list[tuple[str, str]]:
     return found
 
 
-def _followed(message: Message, text: str, format_: Format) -> list[Message]:
+def followed(message: Message, text: str, format_: Format) -> list[Message]:
+    """A message with a text behind it."""
     if format_ != "anthropic":
         return [message, {"role": "developer", "content": text}]
     content = message["content"]
@@ -264,13 +262,13 @@ class Ours:
     def __init__(self) -> None:
         self._open: dict[int, tuple[Any, list[Message]]] = {}
 
-    async def request(self, moment: Moment) -> dict[str, Any]:
+    def request(self, moment: Moment) -> dict[str, Any]:
         """The keyword arguments of the request."""
         number = moment.turn.conversation
         if number not in self._open:
-            self._open[number] = (await moment.keel.conversation(moment.scope, f"run-{number}"), [])
+            self._open[number] = (moment.keel.conversation(moment.scope, f"run-{number}"), [])
         conversation, history = self._open[number]
-        request = await conversation.turn(
+        request = conversation.turn(
             [*history, *moment.new],
             format=moment.format,
             model=moment.model,
@@ -279,48 +277,6 @@ class Ours:
         )
         self._open[number] = (conversation, list(request.history))
         return dict(request.arguments)
-
-
-@attrs.define
-class _Stretch:
-    """What is carried since a base was made."""
-
-    base: Any
-    history: list[Message]
-    deltas: list[Delta]
-
-
-class Hindsight:
-    """The base made anew at the turns that are best in hindsight, and product's own deltas in between."""
-
-    name: ClassVar = "best in hindsight"
-    is_stale: ClassVar = False
-
-    def __init__(self, rewrites: Mapping[int, frozenset[int]]) -> None:
-        self._rewrites = rewrites
-        self._stretches: dict[int, _Stretch] = {}
-
-    async def request(self, moment: Moment) -> dict[str, Any]:
-        """The keyword arguments of the request."""
-        turn = moment.turn
-        if turn.number == 0 or turn.number in self._rewrites[turn.conversation]:
-            self._stretches[turn.conversation] = _Stretch(moment.prompt, list(moment.messages), [])
-        else:
-            self._stretches[turn.conversation].history.extend(moment.new)
-        stretch = self._stretches[turn.conversation]
-        delta = delta_of(stretch.base.block(BLOCK), stretch.deltas, moment.prompt.block(BLOCK), turn.conversation)
-        if delta is not None:
-            stretch.deltas.append(delta)
-            stretch.history[-1:] = _followed(stretch.history[-1], delta.text, moment.format)
-        return moment.spelled(stretch.base, stretch.history)
-
-
-def delta_of(base: Any, deltas: Sequence[Delta], now: Any, conversation: int) -> Delta | None:
-    """What has to be said after a base and deltas."""
-    fence = re.search(r"<untrusted-data-([0-9a-f]+)", base.text or now.text)
-    # As long as real ones, and as random.
-    seal = Seal(b"of no store", hashlib.sha256(b"%d" % conversation).hexdigest()[:6], fence[1] if fence else "")
-    return learned_difference(BLOCK, learned_standing(base.text, deltas), now.text, seal)
 
 
 LAYOUTS: Final[tuple[Callable[[], Layout], ...]] = (Timestamped, Rebuilt, Peer, Frozen, Appended, Ours)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import json
 import random
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 from unittest import mock
 
 import attrs
 
 import promptkeel as pk
-from economics_layouts import BLOCK, LAYOUTS, Fact, Format, Layout, Moment, delta_of
+from economics_layouts import BLOCK, LAYOUTS, Fact, Format, Layout, Moment
 from economics_trace import Message, Trace, Turn, Write, as_anthropic
-from promptkeel.conversations import costs
-from promptkeel.conversations.deltas import Delta
+from promptkeel import blocking
 from promptkeel.providers.automaton import UNSENT, SentState, advance, check
 from promptkeel.providers.caches import BlockCache, PrefixCache, cache_for, input_units
 from promptkeel.providers.counting import tokens_of
@@ -137,7 +135,7 @@ class Tally:
 Seen = Callable[[str, Turn, WireRequest, list[int], Usage], None]
 
 
-async def replay(
+def replay(
     trace: Trace,
     scheme: Scheme,
     *,
@@ -155,6 +153,14 @@ async def replay(
         seen: called with the layout's name and what was sent and counted, request by request.
     """
     lanes = [_Lane(make(), scheme) for make in layouts]
+    for moment in moments(trace, scheme, url):
+        for lane in lanes:
+            lane.send(moment, seen)
+    return [lane.tally for lane in lanes]
+
+
+def moments(trace: Trace, scheme: Scheme, url: str = "ram:") -> Iterator[Moment]:
+    """What is there at each request of a trace, while the store is at that point."""
     clock = _Clock()
     blocks = [
         pk.PromptBlockSpec(name="BOUNDARIES", source=pk.StaticSource(trace.policy)),
@@ -163,84 +169,34 @@ async def replay(
     drawn = random.Random(1)
     # A new store's secret is in the texts that are sealed with it: with the same one, a run gives the same figures.
     repeated = mock.patch.multiple(secrets, token_bytes=drawn.randbytes, randbits=drawn.getrandbits)
-    with repeated:
-        async with pk.open(url, blocks=blocks, clock=clock) as keel:
-            await _play(trace, scheme, keel, clock, lanes, seen)
-    return [lane.tally for lane in lanes]
-
-
-async def _play(
-    trace: Trace, scheme: Scheme, keel: Any, clock: _Clock, lanes: Sequence[_Lane], seen: Seen | None
-) -> None:
-    memory = _Memory(keel)
-    for user, texts in trace.known.items():
-        for number, text in enumerate(texts):
-            await memory.write(Write(0.0, user, "add", number, text), BEGIN - dt.timedelta(days=1 + number // 5))
-    spelled = _Spelled(trace, scheme.format)
-    latest: dict[int, int] = {}
-    for event in trace.events:
-        now = clock.set(event.at)
-        if isinstance(event, Write):
-            await memory.write(event, now)
-            continue
-        messages = spelled.until(event)
-        moment = Moment(
-            turn=event,
-            now=now,
-            keel=keel,
-            scope=scope_of(event.user),
-            prompt=await keel.prompt(scope_of(event.user)),
-            facts=list(memory.facts[event.user].values()),
-            messages=messages,
-            new=messages[latest.get(event.conversation, 0) :],
-            format=scheme.format,
-            model=scheme.model,
-            server=scheme.server,
-            overrides=scheme.overrides,
-        )
-        latest[event.conversation] = len(messages)
-        for lane in lanes:
-            await lane.send(moment, seen)
-
-
-class _Surveyed:
-    """Not a layout to compare: what the schedule in hindsight is made of."""
-
-    name: ClassVar = "survey"
-    is_stale: ClassVar = False
-
-    def __init__(self) -> None:
-        self.turns: dict[int, list[costs.Turn]] = {}
-        self._deltas: dict[int, tuple[Any, Any, list[Delta]]] = {}
-
-    async def request(self, moment: Moment) -> dict[str, Any]:
-        number, now = moment.turn.conversation, moment.prompt.block(BLOCK)
-        first, latest, deltas = self._deltas.setdefault(number, (now, now, []))
-        delta = delta_of(first, deltas, now, number)
-        change = 0
-        if delta is not None:
-            deltas.append(delta)
-            change = _count(delta.text)
-        # What the whole deployment shares is kept whatever happens here.
-        history = sum(_count(json.dumps(message, ensure_ascii=False)) for message in moment.messages)
-        self.turns.setdefault(number, []).append(
-            costs.Turn(
-                at=moment.turn.at,
-                prefix=_count(first.text) + history,
-                change=change,
-                folded=_count(now.text) - _count(latest.text),
+    with repeated, blocking.open(url, blocks=blocks, clock=clock) as keel:
+        memory = _Memory(keel)
+        for user, texts in trace.known.items():
+            for number, text in enumerate(texts):
+                memory.write(Write(0.0, user, "add", number, text), BEGIN - dt.timedelta(days=1 + number // 5))
+        spelled = _Spelled(trace, scheme.format)
+        latest: dict[int, int] = {}
+        for event in trace.events:
+            now = clock.set(event.at)
+            if isinstance(event, Write):
+                memory.write(event, now)
+                continue
+            messages = spelled.until(event)
+            yield Moment(
+                turn=event,
+                now=now,
+                keel=keel,
+                scope=scope_of(event.user),
+                prompt=keel.prompt(scope_of(event.user)),
+                facts=list(memory.facts[event.user].values()),
+                messages=messages,
+                new=messages[latest.get(event.conversation, 0) :],
+                format=scheme.format,
+                model=scheme.model,
+                server=scheme.server,
+                overrides=scheme.overrides,
             )
-        )
-        self._deltas[number] = first, now, deltas
-        return moment.spelled(moment.prompt, moment.messages)
-
-
-async def rewrites_in_hindsight(trace: Trace, scheme: Scheme) -> dict[int, frozenset[int]]:
-    """At which turns of each conversation the base is best made anew."""
-    survey = _Surveyed()
-    await replay(trace, scheme, layouts=[lambda: survey])
-    prices = costs.Prices.of(scheme.rules)
-    return {number: frozenset(costs.best_schedule(turns, prices).rewrites) for number, turns in survey.turns.items()}
+            latest[event.conversation] = len(messages)
 
 
 def scope_of(user: int) -> pk.TenantScope:
@@ -268,16 +224,16 @@ class _Memory:
         self._ids: dict[tuple[int, int], str] = {}
         self.facts: dict[int, dict[int, Fact]] = {}
 
-    async def write(self, write: Write, now: dt.datetime) -> None:
+    def write(self, write: Write, now: dt.datetime) -> None:
         scope, said = scope_of(write.user), {"source": "user", "recorded_at": now, "trust": "user"}
         facts = self.facts.setdefault(write.user, {})
         if write.kind == "add":
-            node = await self._keel.remember(scope, write.text, block=BLOCK, **said)
+            node = self._keel.remember(scope, write.text, block=BLOCK, **said)
             self._ids[write.user, write.fact] = node.id
         elif write.kind == "correct":
-            await self._keel.correct(scope, self._ids[write.user, write.fact], text=write.text, **said)
+            self._keel.correct(scope, self._ids[write.user, write.fact], text=write.text, **said)
         else:
-            await self._keel.retract(scope, self._ids[write.user, write.fact])
+            self._keel.retract(scope, self._ids[write.user, write.fact])
             del facts[write.fact]
             return
         facts[write.fact] = Fact(write.text, write.at)
@@ -308,9 +264,9 @@ class _Lane:
         self._times: dict[int, list[float]] = {}
         self.tally = Tally(layout.name, layout.is_stale)
 
-    async def send(self, moment: Moment, seen: Seen | None) -> None:
+    def send(self, moment: Moment, seen: Seen | None) -> None:
         turn, rules = moment.turn, self._scheme.rules
-        arguments = await self._layout.request(moment)
+        arguments = self._layout.request(moment)
         request = read_request(self._scheme.format, arguments)
         tokens = [_tokens(segment.kind, segment.content) for segment in request.segments]
         usage = self._cache.send(request, tokens, turn.at)
@@ -321,19 +277,20 @@ class _Lane:
             del self._sent[turn.conversation]
         times = self._times.setdefault(turn.conversation, [])
         times.append(turn.at)
-        self.tally.add(turn, usage, input_units(usage, rules), _lag(moment, arguments, times), broken)
+        self.tally.add(turn, usage, input_units(usage, rules), _lag(moment, request, times), broken)
         if seen is not None:
             seen(self.tally.layout, turn, request, tokens, usage)
 
 
-def _lag(moment: Moment, arguments: Mapping[str, Any], times: list[float]) -> int:
+def _lag(moment: Moment, request: WireRequest, times: list[float]) -> int:
     """For how many turns of its conversation a fact that a request does not show has been there to be shown."""
-    shown = _bare(json.dumps([arguments.get("system"), arguments["messages"]], ensure_ascii=False))
+    shown = "".join([_bare(segment.content) for segment in request.segments])
     missing = [fact.since for fact in moment.facts if _bare(fact.text) not in shown]
     # A fact that was there before the conversation counts from its first turn.
     return sum(at >= min(missing) for at in times) if missing else 0
 
 
+@functools.lru_cache(maxsize=65536)
 def _bare(text: str) -> str:
     # Quotes are escaped as often as texts are quoted.
     return text.replace("\\", "").replace('"', "")
@@ -341,12 +298,7 @@ def _bare(text: str) -> str:
 
 @functools.lru_cache(maxsize=65536)
 def _tokens(kind: Any, content: str) -> int:
-    return tokens_of(Segment("messages", kind, "", content), _EXACT)
+    return tokens_of(Segment("messages", kind, "", content), EXACT)
 
 
-_EXACT: Final = token_counter("o200k_base")
-
-
-@functools.lru_cache(maxsize=65536)
-def _count(text: str) -> int:
-    return _EXACT(text)
+EXACT: Final = token_counter("o200k_base")

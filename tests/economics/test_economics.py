@@ -6,7 +6,6 @@ A few of the real runs, with facts arriving between their turns, at each provide
 
 from __future__ import annotations
 
-import asyncio
 import functools
 
 import attrs
@@ -14,7 +13,8 @@ import pytest
 
 import economics
 import economics_trace
-from economics_layouts import Appended, Frozen, Hindsight, Ours, Peer, Rebuilt, Timestamped
+from economics_hindsight import Hindsight
+from economics_layouts import Appended, Frozen, Ours, Peer, Rebuilt, Timestamped
 from economics_replay import Tally, replay, schemes
 from economics_trace import Turn, Write, read_trace
 
@@ -88,7 +88,7 @@ def test_a_trace_has_equal_turns_at_every_rate_and_writes_only_between_them() ->
 
 def test_the_same_run_gives_the_same_figures() -> None:
     def once() -> list[dict[str, object]]:
-        tallies = asyncio.run(replay(read_trace(1.0, runs=2), schemes()["marks"], layouts=[Ours, Appended]))
+        tallies = replay(read_trace(1.0, runs=2), schemes()["marks"], layouts=[Ours, Appended])
         return [attrs.asdict(tally) for tally in tallies]
 
     assert once() == once()
