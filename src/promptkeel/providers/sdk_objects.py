@@ -58,12 +58,16 @@ def as_sent(messages: Sequence[Any]) -> list[Any]:
 
 
 def _message_as_sent(message: Any, index: int) -> Any:
-    if not isinstance(message, Mapping):
+    # Plain dictionaries are by far the commonest, and a history has hundreds.
+    if type(message) is not dict and not isinstance(message, Mapping):
         return as_plain(message, field=f"messages[{index}]") if _is_object(message) else message
     for name in _HOLDERS:
         blocks = message.get(name)
-        if isinstance(blocks, list | tuple) and any(type(each) is not dict and _is_object(each) for each in blocks):
-            message = {**message, name: [as_plain(each, field=f"messages[{index}].{name}") for each in blocks]}
+        if type(blocks) is list or type(blocks) is tuple:
+            for each in blocks:
+                if type(each) is not dict and _is_object(each):
+                    message = {**message, name: [as_plain(one, field=f"messages[{index}].{name}") for one in blocks]}
+                    break
     return message
 
 
