@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import attrs
 
 from economics_layouts import BLOCK, Moment, followed
-from economics_replay import EXACT, Scheme, moments
+from economics_replay import Scheme, count, moments
 from economics_trace import Message, Trace
 from promptkeel.conversations import costs
 from promptkeel.conversations.deltas import Delta, Seal
@@ -104,4 +104,4 @@ def _delta_of(base: Any, deltas: Sequence[Delta], now: Any, conversation: int) -
 
 @functools.lru_cache(maxsize=65536)
 def _count(text: str) -> int:
-    return EXACT(text)
+    return count(text)

@@ -22,7 +22,7 @@ from promptkeel.providers.counting import tokens_of
 from promptkeel.providers.rules import ModelRules, rules_for
 from promptkeel.providers.segments import Segment, Usage, WireRequest
 from promptkeel.providers.wire import read_request
-from promptkeel.tokens import token_counter
+from promptkeel.tokens import TokenCounter, token_counter
 
 BEGIN: Final = dt.datetime(2026, 11, 30, 22, tzinfo=dt.UTC)
 _CAPACITY: Final = 400_000
@@ -298,7 +298,14 @@ def _bare(text: str) -> str:
 
 @functools.lru_cache(maxsize=65536)
 def _tokens(kind: Any, content: str) -> int:
-    return tokens_of(Segment("messages", kind, "", content), EXACT)
+    return tokens_of(Segment("messages", kind, "", content), _counter())
 
 
-EXACT: Final = token_counter("o200k_base")
+def count(text: str) -> int:
+    """The tokens of a text, exactly as o200k has them."""
+    return _counter()(text)
+
+
+@functools.cache
+def _counter() -> TokenCounter:
+    return token_counter("o200k_base")

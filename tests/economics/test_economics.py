@@ -7,6 +7,7 @@ A few of the real runs, with facts arriving between their turns, at each provide
 from __future__ import annotations
 
 import functools
+import importlib.util
 
 import attrs
 import pytest
@@ -18,9 +19,10 @@ from economics_layouts import Appended, Frozen, Ours, Peer, Rebuilt, Timestamped
 from economics_replay import Tally, replay, schemes
 from economics_trace import Turn, Write, read_trace
 
-pytestmark = pytest.mark.skipif(
-    not economics_trace.is_there(), reason=f"the recorded runs are not in {economics_trace.DATA}"
-)
+pytestmark = [
+    pytest.mark.skipif(not economics_trace.is_there(), reason=f"the recorded runs are not in {economics_trace.DATA}"),
+    pytest.mark.skipif(importlib.util.find_spec("rs_bpe") is None, reason="the extra tokens is not installed"),
+]
 RUNS = 8
 RATES = (0.0, 0.2, 1.0)
 TRUE = (Timestamped.name, Rebuilt.name, Peer.name, Appended.name)
