@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +55,42 @@ def test_sections_do_not_swap_between_turns():
     names = [section.names for section in PROMPT.layout().sections]
     for _ in range(5):
         assert [section.names for section in prompt_of().layout().sections] == names
+
+
+def test_what_ties_in_everything_but_its_id_is_cut_at_the_same_place_whatever_the_file_looks_like(tmp_path):
+    file = tmp_path / "memory.db"
+    policy = pk.RenderPolicy(max_facts=2)
+    block = pk.PromptBlockSpec(name="USER_PROFILE", source=pk.MemoryLane("SOUL:"), policy=policy)
+    levels = ("org:acme", "org:acme/user:ada", "org:acme/user:ada/chat:1")
+    scopes = [pk.TenantScope.parse(level) for level in levels]
+
+    def shown():
+        with blocking.open(f"sqlite:///{file}", blocks=[block]) as keel:
+            return [node.id for node in keel.store.query_nodes(scopes[2], limit=2)], keel.prompt(scopes[2]).text
+
+    with blocking.open(f"sqlite:///{file}", blocks=[block]) as keel:
+        for scope, node_id in zip(scopes, "cab", strict=True):
+            keel.remember(scope, label="SOUL:prefers tea", id=node_id, recorded_at="2026-05-02")
+    found = [shown()]
+    for statement in ("REINDEX", "VACUUM"):
+        # Another process: two copies of SQLite in one would undo each other's locks.
+        script = f"import sqlite3; sqlite3.connect({str(file)!r}, isolation_level=None).execute({statement!r})"
+        subprocess.run([sys.executable, "-c", script], check=True)
+        found.append(shown())
+    assert found[0][0] == ["a", "b"]
+    assert found[1:] == found[:1] * 2
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_tools_of_one_name_have_an_order_too(form):
+    one, other = form.tool(1), form.tool(1)
+    other = json.loads(json.dumps(other).replace('"b", "a"', '"c", "a"'))
+    assert one != other
+    assert dict(sent(form, tools=[one, other])) == dict(sent(form, tools=[other, one]))
+
+
+def test_the_order_in_which_blocks_are_declared_moves_no_byte():
+    assert prompt_of(blocks=specs()[::-1]).text == PROMPT.text
 
 
 def test_keys_that_are_numbers_are_refused_since_they_sort_before_they_become_text():
