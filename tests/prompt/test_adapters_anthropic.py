@@ -231,6 +231,17 @@ def test_a_model_that_must_begin_by_thinking_has_no_call_made_in_its_name_within
     assert is_legal(adaptive)
 
 
+def test_marks_behind_a_tail_in_front_of_the_turn_are_counted_too():
+    messages = FORM.conversation(2)
+    for number in range(3):
+        call, result = FORM.call(f"call_{number}", "result")
+        result["content"][0]["cache_control"] = MARK
+        messages += [call, result]
+    request = ask(messages, FOREIGN, tools=FORM.tools(), thinking={"type": "enabled", "budget_tokens": 2000})
+    assert len(marks(dict(request))) == 4
+    assert is_legal(request)
+
+
 def test_what_the_model_has_begun_to_say_stays_the_last_thing():
     begun = FORM.assistant("The answer is (")
     for prompt in (PROMPT, FOREIGN):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +90,19 @@ def test_sections_stand_in_the_order_of_channels_and_tiers_and_are_shared_by_eve
         assert [order[name] for name in names] == sorted(order[name] for name in names)
     spoken = {block.name for block in prompt.blocks if block.text and not block.spec.is_volatile}
     assert sorted(name for section in layout.sections for name in section.names) == sorted(spoken)
+
+
+def test_what_stands_behind_a_narrower_text_is_shared_by_no_more_requests_than_that():
+    blocks = [
+        pk.PromptBlockSpec(name="WHO", tier="platform", source=pk.ComputedSource(lambda scope: (scope.path, "r"))),
+        pk.PromptBlockSpec(name="RULES", source=pk.StaticSource("Be brief.")),
+    ]
+    (section,) = prompt_of([], blocks).layout().sections
+    assert section.names == ("WHO", "RULES")
+    assert section.durability == "conversation"
+    (first, second) = prompt_of([], [attrs.evolve(blocks[0], tier="operating", order=999), blocks[1]]).layout().sections
+    assert (first.names, first.durability) == (("RULES",), "deployment")
+    assert (second.names, second.durability) == (("WHO",), "conversation")
 
 
 @given(facts, tables)
