@@ -339,3 +339,33 @@ def test_each_scheme_has_its_simulator() -> None:
     assert isinstance(cache_for(rules_for("anthropic", "claude-opus-4-8")), MarkedCache)
     assert isinstance(cache_for(rules_for("openai", "gpt-5.4")), SteppedCache)
     assert isinstance(cache_for(attrs.evolve(MARKS, scheme="none")), NoCache)
+
+
+def test_where_a_provider_looks_at_all_positions_a_mark_finds_what_was_written_far_before() -> None:
+    cache = MarkedCache(attrs.evolve(rules_for("openai", "gpt-5.6-sol"), minimum=300))
+    cache.send(_marked("aaaa"), [400], 0.0)
+    sent = request(*_marked("aaaa", *"b" * 60).segments)
+    assert cache.send(sent, [400, *[1] * 60], 1.0).read == 400
+
+
+def test_of_more_marks_than_are_taken_the_last_ones_count() -> None:
+    cache = MarkedCache(MARKS)
+    marked = [text("aaa", message=at, mark=Mark()) for at in range(5)]
+    cache.send(request(*marked), [300] * 5, 0.0)
+    first = request(marked[0], text("b", message=1))
+    second = request(*marked[:2], text("b", message=2))
+    assert cache.send(first, [300, 100], 1.0).read == 0
+    assert cache.send(second, [300, 300, 100], 2.0).read == 600
+
+
+@pytest.mark.parametrize(("last", "written"), [("text", 500), ("reasoning", 400)])
+def test_a_mark_that_the_provider_sets_stands_on_the_last_position_that_can_bear_one(last: str, written: int) -> None:
+    sent = request(text("aaaa", message=0), text("b", message=1, kind=last), automatic=Mark())
+    assert MarkedCache(MARKS).send(sent, [400, 100], 0.0).written == written
+
+
+def test_a_cache_point_on_its_own_is_no_part_of_what_is_compared() -> None:
+    cache = MarkedCache(MARKS)
+    point = attrs.evolve(text("", message=1, mark=Mark()), kind="other")
+    cache.send(request(text("aaaa", message=0), point), [400, 0], 0.0)
+    assert cache.send(_marked("aaaa"), [400], 1.0) == Usage(read=400)
