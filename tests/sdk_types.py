@@ -58,11 +58,19 @@ def check_cached_content(arguments: Mapping[str, Any]) -> None:
 @cache
 def _converse() -> Any:
     path = Path(botocore.__file__).parent / "data/bedrock-runtime/2023-09-30/service-2.json.gz"
-    return ServiceModel(json.loads(gzip.decompress(path.read_bytes()))).operation_model("Converse").input_shape
+    return ServiceModel(json.loads(gzip.decompress(path.read_bytes()))).operation_model("Converse")
+
+
+def converse_usage_problems(usage: Mapping[str, Any]) -> str:
+    """What the service's own model finds wrong with the usage of an answer; empty where it is right."""
+    shape = _converse().output_shape.members["usage"]
+    unknown = sorted(set(usage) - set(shape.members))
+    report: str = ParamValidator().validate(dict(usage), shape).generate_report()
+    return report + ", ".join(unknown)
 
 
 def _check_bedrock(arguments: Mapping[str, Any]) -> None:
-    report = ParamValidator().validate(dict(arguments), _converse())
+    report = ParamValidator().validate(dict(arguments), _converse().input_shape)
     assert not report.has_errors(), report.generate_report()
 
 
