@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from promptkeel.tokens import TokenCounter
 
 PICTURE_TOKENS: Final = 1500
 """What a picture or a page is taken to cost: near the most that providers count for one of full size."""
-_FAR: Final = re.compile(r'"(url|image_url|file_id|fileUri|file_uri|s3Location|bytes|inlineData|data|file_data)"')
-"""Where a picture or a document is kept elsewhere, or is so small that its data stands here."""
 _SHOWN: Final = frozenset({"thinking", "text", "reasoning", "reasoning_content", "summary"})
 
 
@@ -34,9 +31,9 @@ def tokens_of(segment: Segment, counter: TokenCounter) -> int:
     if segment.kind == "tool":
         return counter(content)
     pictures = content.count(f'"{PICTURE}')
-    if segment.kind in ("image", "document") and (pictures or _FAR.search(content)):
-        return PICTURE_TOKENS * max(pictures, 1)
     block = _loaded(content)
+    if segment.kind == "image" or (segment.kind == "document" and not _is_text(block)):
+        return PICTURE_TOKENS * max(pictures, 1)
     if segment.kind == "text" and isinstance(block, Mapping) and set(block) <= {"text", "type"}:
         text = block.get("text")
         return counter(text) if isinstance(text, str) else counter(content)
@@ -51,6 +48,15 @@ def _loaded(content: str) -> Any:
         return json.loads(content)
     except ValueError:
         return None
+
+
+def _is_text(block: Any) -> bool:
+    """Whether a document is given as words."""
+    inner = block.get("document", block) if isinstance(block, Mapping) else None
+    source = inner.get("source") if isinstance(inner, Mapping) else None
+    if not isinstance(source, Mapping):
+        return False
+    return source.get("type") in ("text", "content") or not {"text", "content"}.isdisjoint(source)
 
 
 def _words(value: Any, name: str = "") -> Iterator[str]:
