@@ -21,6 +21,7 @@ _DEEPEST: Final = 200
 """Levels of nesting; no provider takes a tool that is nested so deeply."""
 _LONGEST: Final = 8192
 """Bits of a whole number. Python writes none of more than 4,300 digits, and may be told to write less."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _HOLDERS: Final = frozenset({dict, list, tuple})
 
 
@@ -43,7 +44,7 @@ def canonical_json(value: object, *, field: str = "value") -> str:
 
 def written(plain: Any) -> str:
     """What ``plain_json`` made, as text."""
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(plain)
 
 
 def plain_json(value: object, *, field: str = "value") -> Any:

@@ -132,6 +132,8 @@ def without_marks(value: Any, name: str, field: str) -> tuple[Any, Mark | None]:
             return [walk(item) for item in inner]
         if not isinstance(inner, dict):
             return inner
+        if name not in inner and not any(isinstance(inner.get(key), dict | list) for key in _MARKED_INSIDE):
+            return inner
         bare = {key: walk(item) if key in _MARKED_INSIDE else item for key, item in inner.items() if key != name}
         given = inner.get(name)
         if given is not None:

@@ -103,8 +103,8 @@ def _segments(arguments: Mapping[str, Any]) -> Iterator[Segment]:
         role = str(message.get("role", ""))
         leads = leads and role in SYSTEM_ROLES
         found = list(_message(message, role, "system" if leads else "messages", -1 if leads else index, field))
-        _, mark = marked({name: message[name] for name in MARKS if name in message}, field)
-        if mark is not None and found and found[-1].mark is None:
+        if any(name in message for name in MARKS) and found and found[-1].mark is None:
+            _, mark = marked({name: message[name] for name in MARKS if name in message}, field)
             found[-1] = attrs.evolve(found[-1], mark=mark)
         yield from found
 
