@@ -42,6 +42,15 @@ def test_a_prefix_says_what_a_handle_is_made_of_and_the_handle_takes_its_place()
     assert check(UNSENT, read_request("gemini", dict(second)), rules, 0.0) == ()
 
 
+def test_a_change_to_the_request_is_none_to_what_its_handle_is_made_of():
+    request = ask()
+    before = json.dumps(request.prefix.create)
+    request["config"]["tools"].append("spoilt")
+    request["contents"][0]["parts"].append("spoilt")
+    request["config"]["system_instruction"]["parts"].clear()
+    assert json.dumps(request.prefix.create) == before
+
+
 def test_a_handle_of_something_else_is_not_used_and_is_named_to_be_deleted():
     old = Handle(ask().prefix.key, "cachedContents/abc")
     later = prompt_of([*FACTS, ("SOUL:has a dog", "user")])
