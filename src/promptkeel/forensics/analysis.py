@@ -8,6 +8,7 @@ from typing import Any, Final, final
 
 import attrs
 
+from promptkeel.errors import MissingExtraError
 from promptkeel.forensics.attribution import Attribution, attribute, excerpts
 from promptkeel.forensics.divergence import diverge, shared_places
 from promptkeel.forensics.expected import Ledger
@@ -26,6 +27,14 @@ _PROVIDERS: Final[Mapping[WireFormat, str]] = {
     "gemini": "gemini",
     "bedrock": "bedrock",
 }
+
+
+def _best_counter() -> TokenCounter:
+    """An exact counter where there is one: it tells the sizes of blocks apart better than an estimate."""
+    try:
+        return token_counter("o200k_base")
+    except MissingExtraError:
+        return token_counter("estimate")
 
 
 @final
@@ -72,14 +81,14 @@ class Analysis:
 
     Args:
         overrides: rules of providers that go before the packaged ones.
-        counter: counts tokens where the provider's own count does not say.
+        counter: counts tokens where the provider's own count does not say; an exact one if it is installed, by default.
     """
 
     def __init__(
         self, *, overrides: Iterable[RuleTables | Mapping[str, Any]] = (), counter: TokenCounter | None = None
     ) -> None:
         self._overrides: Final = tuple(overrides)
-        self._places: Final = Places(counter or token_counter("estimate"))
+        self._places: Final = Places(counter or _best_counter())
         self._threads: Final = Threads()
         self._ledger: Final = Ledger()
         self._caches: dict[object, PrefixCache] = {}

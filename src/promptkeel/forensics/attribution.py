@@ -36,6 +36,7 @@ _SETTINGS: Final[Mapping[str, Cause]] = {
     "cache_salt": Cause.SALT_CHANGED,
     **dict.fromkeys(("prompt_cache_retention", "prompt_cache_options"), Cause.RETENTION_CHANGED),
 }
+_NOISE: Final = 0.3
 _WHOLE: Final = -1
 
 
@@ -108,22 +109,36 @@ def attribute(before: Kept, after: Kept, divergence: Divergence, ledger: Ledger,
     blames: list[Blame] = []
     change: Change | None = None
     mended: set[Cause | int] = set()
-    reached = max(read, min(readable.tokens(mended), expected))
-    if reached > read:
-        blames += readable.blames(_unexplained(before, after, divergence), read, reached)
+    predicted = min(readable.tokens(mended), expected)
+    reached = read
+    if predicted > read and not _is_noise(predicted, read, after):
+        blames += readable.blames(_unexplained(before, after, divergence), read, predicted)
+        reached = predicted
+    elif predicted == expected:
+        # No more than sizes of places are wrong by: this is where the reading ended.
+        return Attribution(read, read)
     for number, fault in enumerate(readable.faults):
         mended.add(fault.cause if fault.change is None and fault.index == _WHOLE else number)
-        now = max(reached, min(readable.tokens(mended), expected))
-        if now > reached:
-            change = change or fault.change
-            blames += readable.blames(fault.cause, reached, now, fault.change)
-            reached = now
+        now = min(readable.tokens(mended), expected)
+        if now > predicted:
+            predicted = now
+            if now > reached:
+                change = change or fault.change
+                blames += readable.blames(fault.cause, reached, now, fault.change)
+                reached = now
     if reached < expected:
         blames += readable.blames(Cause.UNKNOWN, reached, expected)
     reason = after.record.miss
     main = max(blames, key=lambda blame: blame.tokens)
     is_contradicted = reason is not None and contradicts(reason.reason, main.cause)
     return Attribution(expected, read, tuple(_summed(blames)), change, is_contradicted)
+
+
+def _is_noise(predicted: int, read: int, after: Kept) -> bool:
+    """Whether what was read is less than foreseen only by as much as estimates of places are wrong."""
+    if read == 0:
+        return predicted <= (1 + _NOISE) * after.rules.minimum
+    return predicted - read <= _NOISE * read
 
 
 def setting_cause(name: str) -> Cause:

@@ -134,7 +134,14 @@ class _Comparison:
             names = {_name(a[index]): index for index in old}
             self.pairs.update({index: names[_name(b[index])] for index in new if _name(b[index]) in names})
             return True
+        known = len(self.changes)
         self._align(old, new, section)
+        if is_start and any(change.cause is Cause.COUNTER for change in self.changes[known:]):
+            # Between conversations, a number is whose they are rather than a count.
+            del self.changes[known:]
+            for index in [each for each in self.pairs if each >= first]:
+                del self.pairs[index]
+            return False
         return True
 
     def compare_messages(self) -> None:

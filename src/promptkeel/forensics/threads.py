@@ -1,7 +1,8 @@
 """Which earlier request each request continues: conversations, their branches, and starts beside each other.
 
-A request continues the one with which its messages have most in common; of several, the one that it holds whole, then
-the newest. Where the log names sessions, only a request of the same one is continued. What continues nothing is a
+A request continues the one with which its messages have most in common; of several the newest. One whose messages it
+holds whole goes before, unless another is that one's own continuation, and most of it is there too: then it was edited.
+Where the log names sessions, only a request of the same one is continued. What continues nothing is a
 start, and is held against the newest request with the same beginning.
 """
 
@@ -25,8 +26,8 @@ _TAIL: Final = 4
 _PER_PLACE: Final = 6
 _COMPARED: Final = 8
 _KEYS: Final = 400_000
-_TOLERANCE: Final = 16
-"""Tokens; a request that is held whole is continued even where another has so much more in common."""
+_CLOSE: Final = 0.8
+"""Such a share of what the shorter of two requests says must be in both, where equal bytes count twice."""
 
 
 @final
@@ -64,7 +65,7 @@ class Threads:
         if handle is not None:
             for number in self._found([("response", handle), ("handle", handle)]):
                 return Origin(self._kept[number], is_start=False)
-        continued = self._best(places, self._candidates(places, session))
+        continued = self._best(places, self._candidates(places, session), session)
         if continued is not None:
             return Origin(continued, is_start=False)
         starts = [self._kept[number] for number in self._found([(*key, model) for key in _beginnings(places)])]
@@ -113,15 +114,47 @@ class Threads:
         chosen = candidates[:_COMPARED]
         return chosen if newest is None or newest in chosen else [*chosen, newest]
 
-    def _best(self, places: tuple[Place, ...], candidates: list[Kept]) -> Kept | None:
-        scored = []
-        for kept in candidates:
-            shared = shared_places(kept.places, places)
-            is_whole = shared == len(kept.places)
-            common = _common(kept.places, places)
-            if common:
-                scored.append((common + (_TOLERANCE if is_whole else 0), shared, kept.number, kept))
-        return max(scored, key=lambda each: each[:3])[3] if scored else None
+    def _best(self, places: tuple[Place, ...], candidates: list[Kept], session: str | None) -> Kept | None:
+        new = _messages(places)
+        scored = [_Candidate(kept, new) for kept in candidates]
+        whole = max((each for each in scored if each.is_whole), key=_Candidate.rank, default=None)
+        enough = sum(_weight(place) for place in new)
+        best = max((each for each in scored if each.is_close(enough, session)), key=_Candidate.rank, default=None)
+        if whole is None or best is None or best.is_whole:
+            return None if best is None else best.kept
+        # Another one has more in common: the same conversation, edited, or another one that says the same things.
+        is_edit = best.shared >= len(whole.messages) and best.common - best.begun >= best.rest
+        return best.kept if is_edit else whole.kept
+
+
+@final
+class _Candidate:
+    """An earlier request, against the messages of a later one."""
+
+    def __init__(self, kept: Kept, new: list[Place]) -> None:
+        self.kept: Final = kept
+        self.messages: Final = _messages(kept.places)
+        self.shared: Final = shared_places(self.messages, new)
+        self.is_whole: Final = 0 < self.shared == len(self.messages)
+        self.begun: Final = sum(2 * _weight(place) for place in new[: self.shared])
+        self.rest: Final = sum(_weight(place) for place in self.messages[self.shared :])
+        self.common: Final = self.begun + _common(self.messages[self.shared :], new[self.shared :])
+
+    def is_close(self, weight: int, session: str | None) -> bool:
+        """Whether they have enough in common for one to continue the other.
+
+        Args:
+            weight: of the messages of the later request.
+            session: its session; within one, anything in common is enough.
+        """
+        if session is not None and session == self.kept.record.session:
+            return self.common > 0
+        own = self.rest + self.begun // 2
+        return self.common > 0 and self.common >= _CLOSE * min(weight, own)
+
+    def rank(self) -> tuple[int, int, int]:
+        """How much there is in common, in tokens; in places from the beginning on; and how new it is."""
+        return self.common, self.shared, self.kept.number
 
 
 def _messages(places: tuple[Place, ...]) -> list[Place]:
@@ -161,12 +194,20 @@ def _beginning(places: tuple[Place, ...], kept: Kept) -> int:
     return common + shared_places(places, kept.places)
 
 
-def _common(old: tuple[Place, ...], new: tuple[Place, ...]) -> int:
-    """How much of two requests' messages is the same in sense, in tokens."""
-    known = Counter(place.sense for place in _messages(old))
+def _common(old: list[Place], new: list[Place]) -> int:
+    """How much of two requests' messages is the same, in tokens: once in sense, and once more in its bytes."""
+    senses, bytes_ = Counter(place.sense for place in old), Counter(place.exact for place in old)
     common = 0
-    for place in _messages(new):
-        if known[place.sense]:
-            known[place.sense] -= 1
-            common += 1 + place.tokens
+    for place in new:
+        if senses[place.sense]:
+            senses[place.sense] -= 1
+            common += _weight(place)
+        if bytes_[place.exact]:
+            bytes_[place.exact] -= 1
+            common += _weight(place)
     return common
+
+
+def _weight(place: Place) -> int:
+    """What a place counts for: pictures are sent in many conversations."""
+    return 1 if place.segment.kind in ("image", "document") else 1 + place.tokens
