@@ -48,6 +48,24 @@ def test_points_stand_behind_what_they_keep_and_no_mark_of_anthropics_is_anywher
     assert is_legal(request)
 
 
+@pytest.mark.parametrize("model", ["us.amazon.nova-pro-v1:0", "meta.llama4-maverick-17b-instruct-v1:0", "my-profile"])
+def test_a_model_that_is_not_known_to_take_points_gets_none_and_that_is_said(model):
+    request = ask(FORM.conversation(2), model=model, tools=FORM.tools())
+    assert points(request) == []
+    assert any("no cache points" in note for note in request.notes)
+    known = {"bedrock": {"models": {model: {"scheme": "marks", "marks": 4}}}}
+    taken = ask(FORM.conversation(2), model=model, tools=FORM.tools(), overrides=[known])
+    assert points(taken)
+    assert taken.notes == ()
+
+
+def test_a_callers_points_are_taken_out_where_the_model_would_refuse_them():
+    messages = FORM.conversation(2)
+    messages[0]["content"].append(POINT)
+    assert points(ask(messages, model="us.amazon.nova-pro-v1:0", tools=[*FORM.tools(), POINT])) == []
+    assert messages[0]["content"][-1] == POINT
+
+
 @given(st.integers(1, 4), st.integers(0, 2), st.sampled_from([PROMPT, FOREIGN, prompt_of([])]))
 def test_turns_alternate_and_begin_with_the_users(turns, calls, prompt):
     roles = [message["role"] for message in ask(FORM.conversation(turns, calls), prompt)["messages"]]

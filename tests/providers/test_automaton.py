@@ -158,7 +158,7 @@ def test_openais_marks_may_have_any_order_of_ttls():
 
 def test_a_ttl_that_the_model_does_not_have_is_refused():
     found = request(system(mark=Mark(3600)), HELLO, format_="bedrock")
-    assert broken(found, rules_for("bedrock", "unknown")) == [("unknown-ttl", 0)]
+    assert broken(found, rules_for("bedrock", "anthropic.claude-next")) == [("unknown-ttl", 0)]
     assert broken(found, BEDROCK) == []
 
 

@@ -33,6 +33,10 @@ _MADE: Final = {
     "toolConfig": "give tools= and tool_choice=",
 }
 _POINT: Final = "cachePoint"
+_NO_POINTS: Final = (
+    "no cache points: nothing is known of this model that says that it takes them, and others refuse a request that "
+    "has any; overrides= can say so"
+)
 _FIELDS: Final = "additionalModelRequestFields"
 _TTLS: Final = {300: "5m", 3600: "1h"}
 _SECONDS: Final = {None: None, "5m": 300, "1h": 3600}
@@ -125,6 +129,8 @@ def bedrock_request(asked: Asked, tool_choice: Mapping[str, Any] | None = None) 
     if tools:
         arguments["toolConfig"] = {"tools": tools, **({} if tool_choice is None else {"toolChoice": tool_choice})}
     arguments.update(settings)
+    if not asked.rules.marks:
+        notes = (*notes, _NO_POINTS)
     return answered(asked, arguments, messages, planned.plan, notes)
 
 
