@@ -17,9 +17,13 @@ _TYPES: Final = frozenset({"thinking", "redacted_thinking"})
 _RESULTS: Final = frozenset({"tool_result", "toolResult"})
 
 
+REASONED: Final[tuple[WireFormat, ...]] = ("anthropic", "bedrock", "openai-responses")
+"""The formats in which reasoning comes back in the messages as something of its own."""
+
+
 def holds_reasoning(messages: Sequence[Message], wire_format: WireFormat) -> bool:
     """Whether there is reasoning in the messages that could be bound to what stands before it."""
-    return wire_format in ("anthropic", "bedrock") and any(map(_has_reasoning, messages))
+    return wire_format in REASONED and any(map(_has_reasoning, messages))
 
 
 def without_reasoning(messages: Sequence[Message], until: int | None = None) -> tuple[list[Message], list[int]]:
@@ -34,6 +38,8 @@ def without_reasoning(messages: Sequence[Message], until: int | None = None) -> 
     for index, given in enumerate(messages):
         message = given
         if (until is None or index < until) and _has_reasoning(given):
+            if _is_item(given):
+                continue
             message = {**given, "content": [part for part in given["content"] if not _is_reasoning(part)]}
             if not message["content"]:
                 continue
@@ -44,10 +50,18 @@ def without_reasoning(messages: Sequence[Message], until: int | None = None) -> 
 
 def is_turn_open(messages: Sequence[Message]) -> bool:
     """Whether the model is to go on with a turn in which it has reasoned: it waits for the result of a tool."""
+    waits = False
     for message in reversed(messages):
-        if message.get("role") == "assistant":
-            return _has_reasoning(message)
-        if not _has_result(message):
+        if message.get("role") == "assistant" or message.get("type") == "function_call":
+            if not waits:
+                return False
+            if _has_reasoning(message):
+                return True
+        elif _is_item(message):
+            return waits
+        elif _has_result(message):
+            waits = True
+        else:
             return False
     return False
 
@@ -64,7 +78,11 @@ def dropping(settings: Mapping[str, Any], wire_format: WireFormat) -> dict[str, 
 
 def _has_reasoning(message: Message) -> bool:
     content = message.get("content")
-    return isinstance(content, list | tuple) and any(map(_is_reasoning, content))
+    return _is_item(message) or (isinstance(content, list | tuple) and any(map(_is_reasoning, content)))
+
+
+def _is_item(message: Message) -> bool:
+    return bool(message.get("type") == "reasoning")
 
 
 def _is_reasoning(part: Any) -> bool:
@@ -73,6 +91,8 @@ def _is_reasoning(part: Any) -> bool:
 
 def _has_result(message: Message) -> bool:
     content = message.get("content")
+    if message.get("type") == "function_call_output":
+        return True
     return isinstance(content, list | tuple) and any(
         isinstance(part, Mapping) and (part.get("type") in _RESULTS or "toolResult" in part) for part in content
     )

@@ -109,7 +109,7 @@ class TurnRecord:
         paid: what carrying deltas has cost since the base was made, in tokens of input.
         said: a keyed hash of the deltas that were in it.
         loose: so many messages of the prefix may hold reasoning that does not fit what stands before it any more.
-        tailed: whether it had a tail, which is in no later request.
+        tailed: whether it held something that is in no later request, as a tail.
     """
 
     prefix: str

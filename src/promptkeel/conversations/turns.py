@@ -19,14 +19,14 @@ from typing import Any, Final, Literal, final
 import attrs
 
 from promptkeel.conversations.costs import Carrying, Prices, paid_after, should_rewrite
-from promptkeel.conversations.deltas import Delta
-from promptkeel.conversations.differing import Difference, differences, shows_what_is_gone
+from promptkeel.conversations.deltas import AuthoredDelta, Delta
+from promptkeel.conversations.differing import differences, shows_what_is_gone
 from promptkeel.conversations.finding import Reading, Sealing, read_messages, without_deltas
 from promptkeel.conversations.keeping import State, read_state, write_state
 from promptkeel.conversations.messages import Message, characters_of, check_messages, prefix_hashes
 from promptkeel.conversations.pinning import PINNED, Base, erasures_at, made_again, may_be_erased, pinned
 from promptkeel.conversations.placing import SYSTEM_ROLES, DeltaPart, with_parts
-from promptkeel.conversations.reasoning import dropping, holds_reasoning, is_turn_open, without_reasoning
+from promptkeel.conversations.reasoning import REASONED, dropping, holds_reasoning, is_turn_open, without_reasoning
 from promptkeel.conversations.records import BaseRecord, Place, TurnRecord, keyed_hash
 from promptkeel.core import KeelCore
 from promptkeel.errors import ConflictError, ConversationBoundError, InvalidInputError
@@ -71,7 +71,8 @@ class TurnRequest:
         base: the pinned prompt.
         rewritten: why this request has another base than the one before; None where it has the same, or is the first.
         withdrawn: how many earlier deltas were taken out of the messages.
-        waiting: the names of blocks whose change stands in the tail, and will again, until the base is left.
+        waiting: the names of an operator's blocks whose change stands among the user's words until the base is left,
+            since this model takes no operator's text among its messages and holds its reasoning to them.
         notes: what the operator should know.
         freshness: whether all that the request says was verified after the call began.
         request: the adapter's own answer, with what a handle could be made of.
@@ -228,7 +229,7 @@ class ConversationCore:
             heads = yield from keel.store.heads(self.scope)
         reading = read_messages(asked.messages, asked.format, self._sealing)
         bare, kept = reading.bare.messages, list(range(len(reading.bare.messages)))
-        if asked.format in ("anthropic", "bedrock"):
+        if asked.format in REASONED:
             bare, kept = without_reasoning(bare)
         hashes = prefix_hashes(bare, asked.format, keyed_hash(self._secret, "prefix", self._place.key))
         rules = rules_for(
@@ -281,10 +282,11 @@ class ConversationCore:
         heads, suspects = found
         if suspects is not None and not suspects:
             return attrs.evolve(base, verified=heads)
-        if suspects is None or suspects & base.shown:
-            # Read again as of its heads, it has its seals only if nothing of it is gone.
-            return (yield from self._made_again(base.record, prompt))
-        return (yield from self._checked(base, heads))
+        checked = yield from self._checked(base, heads)
+        if checked.is_clean or (suspects is not None and not suspects & base.shown):
+            return checked
+        # Read again as of its heads, it has its seals only if nothing of it is gone.
+        return (yield from self._made_again(base.record, prompt))
 
     def _made_again(self, record: BaseRecord, prompt: Prompt) -> Steps[Base | None]:
         heads = yield from self._keel.store.heads(self.scope)
@@ -310,19 +312,23 @@ class ConversationCore:
         changed = differences(base, found, situation.prompt, self._sealing.of(base.id), rules.channels)
         withdrawn = len(reading.deltas) - len(found)
         said = self._hash_of(found)
-        lost = situation.parent is not None and situation.parent.said != said
+        parent = situation.parent
+        lost = parent is not None and (parent.said != said or parent.tools != situation.tools)
         settled = _with_reasoning_settled(
             asked, situation, is_changed=is_new or withdrawn > 0 or lost, is_forced=reason in ("erased", "lost")
         )
         kept = base.id if reason is None else None
         history = without_deltas(settled.messages, asked.format, self._sealing, keeping=kept)
-        told, waiting = _told(changed, history, rules, asked.format)
-        parts = [DeltaPart(each.channel, each.delta.text, _short(each.delta.text), each.is_authored) for each in told]
+        takes_system = _takes_system(history, rules, asked.format)
+        parts = [
+            DeltaPart(each.channel, each.delta.text, _short(each.delta.text), each.is_authored and takes_system)
+            for each in changed
+        ]
         if parts:
             history = with_parts(history, parts, asked.format, settled.settings)
-        texts = tuple(each.delta.text for each in told)
-        current = _with_remarks(situation.prompt, [each.delta.text for each in waiting])
-        request = _request(asked, base.prompt, current, history, settled.settings)
+        texts = tuple(each.delta.text for each in changed)
+        said_now = [*found, *(each.delta for each in changed)]
+        request = _request(asked, base.prompt, situation.prompt, history, settled.settings)
         counter = situation.prompt.counter
         turn = TurnRecord(
             prefix=situation.hashes[-1],
@@ -334,10 +340,11 @@ class ConversationCore:
             marks=_marks(asked.format, request, rules),
             carried=sum(counter(text) for text in (*(delta.text for delta in found), *texts)),
             paid=0.0 if is_new else paid,
-            said=self._hash_of([*found, *(each.delta for each in told)]),
+            said=self._hash_of(said_now),
             loose=settled.loose,
-            tailed=asked.tail is not None or bool(current.tail),
+            tailed=settled.is_passing or asked.tail is not None or bool(situation.prompt.tail),
         )
+        turn = _with_what_it_replaces(turn, situation.state)
         yield from write_state(self._keel.store, situation.state, turn, base.record if is_new else None)
         self._keel.pinned.put((self._place.key, base.id), base)
         return TurnRequest(
@@ -347,7 +354,7 @@ class ConversationCore:
             base=base.prompt,
             rewritten=reason,
             withdrawn=withdrawn,
-            waiting=tuple(each.delta.block for each in waiting),
+            waiting=() if takes_system else tuple(dict.fromkeys(each.block for each in said_now if _is_authored(each))),
             notes=(*request.notes, *settled.notes),
             freshness=_freshness(situation.prompt),
             request=request,
@@ -389,7 +396,8 @@ def _worth_leaving(asked: _Asked, situation: _Situation, base: Base, sealing: Se
     paid = paid_after(carrying, prices)
     if rules.binds_reasoning and holds_reasoning(asked.messages, asked.format):
         return None, paid
-    if _told(changed, asked.messages, rules, asked.format)[1]:
+    authored = any(_is_authored(each) for each in (*found, *(each.delta for each in changed)))
+    if authored and not _takes_system(asked.messages, rules, asked.format):
         return "authored", paid
     if should_rewrite(carrying, prices):
         return ("cost" if cold is None else cold), paid
@@ -414,15 +422,24 @@ def _carrying(
     asked: _Asked, situation: _Situation, base: Base, found: Sequence[Delta], change: int, *, is_warm: bool
 ) -> Carrying:
     counter = situation.prompt.counter
-    history = characters_of(situation.reading.bare.messages) // _CHARACTERS
-    tools = 0 if asked.tools is None else characters_of(asked.tools) // _CHARACTERS
+    characters = len(situation.prompt.prefix) + characters_of(situation.reading.bare.messages)
+    characters += 0 if asked.tools is None else characters_of(asked.tools)
     return Carrying(
-        prefix=sum(situation.prompt.block_tokens.values()) + history + tools,
+        prefix=characters // _CHARACTERS,
         carried=sum(counter(delta.text) for delta in found),
         change=change,
         paid=_turn_of(situation, base).paid,
         is_warm=is_warm,
     )
+
+
+def _with_what_it_replaces(turn: TurnRecord, state: State) -> TurnRecord:
+    """The record of a request; where its messages were sent before otherwise, nobody can tell whose an answer is."""
+    before = state.turns.get(turn.prefix)
+    if before is None:
+        return turn
+    sent = [(each.base, each.said, each.loose, each.tools) for each in (before, turn)]
+    return attrs.evolve(turn, tailed=turn.tailed or before.tailed or sent[0] != sent[1])
 
 
 def _turn_of(situation: _Situation, base: Base) -> TurnRecord:
@@ -446,12 +463,14 @@ class _Settled:
         settings: other arguments of the call.
         loose: so many messages may hold reasoning that does not fit.
         notes: what was done.
+        is_passing: whether reasoning is there that will not be once the turn is over.
     """
 
     messages: list[Message]
     settings: Mapping[str, Any]
     loose: int
     notes: tuple[str, ...] = ()
+    is_passing: bool = False
 
 
 def _with_reasoning_settled(asked: _Asked, situation: _Situation, *, is_changed: bool, is_forced: bool) -> _Settled:
@@ -467,42 +486,39 @@ def _with_reasoning_settled(asked: _Asked, situation: _Situation, *, is_changed:
         ConversationBoundError: it cannot, and the turn that goes on needs its reasoning.
     """
     parent, rules, messages = situation.parent, situation.rules, asked.messages
-    plain = _Settled(messages, asked.settings, 0 if parent is None else parent.loose)
-    if not rules.binds_reasoning or not holds_reasoning(messages, asked.format):
-        return plain
     count = len(situation.origins)
     loose = count if is_changed or parent is None or parent.tailed else parent.loose
     until = situation.origins[loose] if loose < count else len(messages)
-    if not holds_reasoning(messages[:until], asked.format):
-        return attrs.evolve(plain, loose=loose)
+    if not rules.binds_reasoning or not holds_reasoning(messages[:until], asked.format):
+        return _Settled(messages, asked.settings, loose)
     if not (until == len(messages) and is_turn_open(messages)):
         left, _ = without_reasoning(messages, until)
         note = "reasoning was left out: this model holds it against what stood before it, which has changed"
         return _Settled(left, asked.settings, loose, (note,))
     if rules.drops_reasoning:
         note = "the provider drops reasoning that does not fit any more: it is bound to what stood before it"
-        return _Settled(messages, dropping(asked.settings, asked.format), loose, (note,))
+        return _Settled(messages, dropping(asked.settings, asked.format), loose, (note,), is_passing=True)
     if is_forced:
         raise ConversationBoundError(
             "a turn that goes on holds reasoning, this model binds it to what stood before it, and that cannot be "
             "shown again: leave this turn out, and send the messages up to the user's last one"
         )
     note = "this model may refuse the reasoning of the turn that goes on: something before it has changed"
-    return _Settled(messages, asked.settings, loose, (note,))
+    return _Settled(messages, asked.settings, loose, (note,), is_passing=True)
 
 
 # -- what is sent
 
 
-def _told(
-    changed: Sequence[Difference], messages: Sequence[Message], rules: ModelRules, wire_format: WireFormat
-) -> tuple[list[Difference], list[Difference]]:
-    """What is said in the messages, and what has to wait: an operator's text that may not stand there."""
-    takes_system = rules.system_turns != "refused" and wire_format in SYSTEM_ROLES
-    if rules.system_turns == "after-user":
-        takes_system = takes_system and any(message.get("role") == "user" for message in messages)
-    told = [each for each in changed if takes_system or not each.is_authored]
-    return told, [each for each in changed if each.is_authored and not takes_system]
+def _takes_system(messages: Sequence[Message], rules: ModelRules, wire_format: WireFormat) -> bool:
+    """Whether an operator's text may stand behind the messages."""
+    if rules.system_turns == "refused" or wire_format not in SYSTEM_ROLES:
+        return False
+    return rules.system_turns == "anywhere" or any(message.get("role") == "user" for message in messages)
+
+
+def _is_authored(delta: Delta) -> bool:
+    return isinstance(delta, AuthoredDelta)
 
 
 def _request(
@@ -540,10 +556,6 @@ def _marks(wire_format: WireFormat, request: Request, rules: ModelRules) -> tupl
         for index, segment in enumerate(segments)
         if segment.mark is not None
     )
-
-
-def _with_remarks(prompt: Prompt, remarks: Sequence[str]) -> Prompt:
-    return attrs.evolve(prompt, remarks=(*prompt.remarks, *remarks)) if remarks else prompt
 
 
 def _freshness(prompt: Prompt) -> Freshness:
