@@ -168,7 +168,10 @@ CASES = {
     "an hour where there are five minutes": (
         "bedrock",
         "unknown-ttl",
-        {**bedrock(user({"text": "a"}, {"cachePoint": {"type": "default", "ttl": "1h"}})), "modelId": "anthropic.claude-next"},
+        {
+            **bedrock(user({"text": "a"}, {"cachePoint": {"type": "default", "ttl": "1h"}})),
+            "modelId": "anthropic.claude-next",
+        },
         bedrock(user({"text": "a"}, {"cachePoint": {"type": "default", "ttl": "1h"}})),
     ),
     "explicit without a mark": (
