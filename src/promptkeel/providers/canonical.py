@@ -137,7 +137,7 @@ def canonical_tools(wire_format: WireFormat, tools: Sequence[Mapping[str, Any]])
     """The definitions in one order and one spelling, made anew; marks stay on their tools.
 
     A cache point of Bedrock's stays behind the tool that it followed, and in front where it followed none. Definitions
-    of one name are all kept: providers refuse them, and that is for the caller to see, as it would be without this.
+    of one name are all kept: some providers refuse them, others take them, and either shows as it would without this.
 
     Args:
         wire_format: how they are spelled.
