@@ -368,6 +368,8 @@ class Conversations(RuleBasedStateMachine):
         if situation != self.situation():
             return
         assert request.delta == ()
+        if request.rewritten == "cost" or (previous.waiting and request.rewritten == "authored"):
+            return  # what was carried since has cost as much as a new base, or what waited for one gets it
         assert request.rewritten is None
         if any("reasoning was left out" in note for note in request.notes):
             return  # what it was bound to has changed before, and the turn that needed it is over
