@@ -300,7 +300,7 @@ class Conversations(RuleBasedStateMachine):
         name = "parts" if self.format == "gemini" else "content"
         content = message.get(name)
         if isinstance(content, list) and len(content) > 1:
-            left = [part for part in content if 'seal="' not in json.dumps(part) or data.draw(st.booleans())]
+            left = [part for part in content if "seal=" not in json.dumps(part) or data.draw(st.booleans())]
             if len(left) < len(content) and left:
                 return {**message, name: left}
         return message

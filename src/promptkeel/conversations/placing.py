@@ -78,10 +78,12 @@ def with_parts(
             end += 1
         else:
             found[end - 1] = copied
-    for part in parts:
-        if part.is_authored:
-            found.insert(end, {"role": SYSTEM_ROLES[wire_format], "content": part.text})
-            end += 1
+    authored = [part.text for part in parts if part.is_authored]
+    if authored:
+        # One message: where system messages have a place, a second one has none.
+        kind = "input_text" if wire_format == "openai-responses" else "text"
+        content = [{"type": kind, "text": text} for text in authored]
+        found.insert(end, {"role": SYSTEM_ROLES[wire_format], "content": content})
     return found
 
 
