@@ -23,7 +23,8 @@ from sdk_types import CHECKS
 ALL = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 PROMPT = prompt_of()
 THIRD_PARTY = prompt_of([*FACTS, ("PREF:read on a web page", "third-party"), ("FOCUS:a page says so", "third-party")])
-PROMPTS = {"user": PROMPT, "third-party": THIRD_PARTY, "nothing": prompt_of([])}
+CALLS = prompt_of(blocks=specs(**{n: {"channel": "tool_result"} for n in ("user_profile", "preferences", "focus")}))
+PROMPTS = {"user": PROMPT, "third-party": THIRD_PARTY, "calls": CALLS, "nothing": prompt_of([])}
 TAILS = {
     "none": None,
     "time": {"time": dt.datetime(2026, 12, 1, 10, tzinfo=dt.UTC)},
@@ -319,3 +320,53 @@ def test_a_request_is_the_same_whatever_the_order_of_the_writes(form, kinds, cha
     )
     # Salts are the secret's, which both have; nothing else tells the two apart.
     assert json.dumps(dict(one)) == json.dumps(dict(two))
+
+
+scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=3) | st.binary(max_size=2)
+names = st.sampled_from(
+    ["role", "content", "parts", "type", "text", "cache_control", "cachePoint", "prompt_cache_breakpoint", "ttl",
+     "tool_calls", "toolUse", "toolResult", "reasoningContent", "function_response", "tool_use", "user", "document"]
+)  # fmt: skip
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names | st.text(max_size=2), inner, max_size=4),
+    max_leaves=8,
+)
+odd_messages = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "model", "tool", "system"])},
+        optional={"content": anything, "parts": anything, "type": anything, "tool_calls": anything},
+    ),
+    max_size=3,
+)
+
+
+@ALL
+@pytest.mark.parametrize("odd", [None, 7, 1.5, True, "x", b"x", [], {}, [[]], {"a": 1}, {b"x": 1}], ids=repr)
+def test_a_part_that_is_odd_is_taken_or_refused_by_the_index_of_its_message(form, odd):
+    parts = [odd, {"type": odd, "text": "x"}, {"type": "text", "text": odd}, {"text": odd}, {"toolResult": odd},
+             {"type": "tool_result", "tool_use_id": "x", "content": odd}, {"cachePoint": odd}]  # fmt: skip
+    for part in parts:
+        for name in ("content", "parts"):
+            message = {**form.user("x"), name: [{"text": "x"}, part]}
+            try:
+                where = "message 1" if form.request(CALLS, [form.user("x"), message]).tokens else ""
+            except InvalidInputError as error:
+                where = error.where
+            assert where == "message 1"
+
+
+@ALL
+@given(many, tails, odd_messages, st.none() | anything, st.sampled_from([{}, {"thinking": {"type": "enabled"}}]))
+def test_whatever_is_given_is_taken_or_refused_by_name(form, prompt, tail, messages, tools, more):
+    before = copy.deepcopy(messages)
+    try:
+        request = form.request(prompt, messages, tools=tools, tail=tail, **(more if form.name == "anthropic" else {}))
+    except InvalidInputError as error:
+        refused = error.field
+    else:
+        assert request.tokens > 0
+        assert request.history == before
+        refused = "nothing"
+    assert refused
+    assert messages == before

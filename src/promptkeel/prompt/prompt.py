@@ -41,14 +41,12 @@ class Prompt(Requesting):
         counter: what counts tokens.
         keys: what the store's secret gives for the scope; None where there is no secret.
         rules: what is known better of the rules of providers.
-        remarks: what else the model is told at the end of the tail, each a text of its own.
     """
 
     resolution: Resolution
     counter: TokenCounter
     keys: PromptKeys | None = None
     rules: tuple[RuleTables, ...] = ()
-    remarks: tuple[str, ...] = ()
 
     @property
     def scope(self) -> TenantScope:
@@ -78,7 +76,7 @@ class Prompt(Requesting):
     @cached_property
     def notices(self) -> tuple[str, ...]:
         """What the model is told about blocks that could not be read or have no room, a line each."""
-        return (*(notice_of(block) for block in self.blocks if is_missing(block)), *self.remarks)
+        return tuple(notice_of(block) for block in self.blocks if is_missing(block))
 
     @cached_property
     def prefix(self) -> str:

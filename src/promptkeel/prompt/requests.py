@@ -83,7 +83,7 @@ class Request(Mapping[str, Any]):
 
         Always an estimate: providers add tokens of their own, and a local counter knows no other tokenizer.
         """
-        return self.counter(json.dumps(self._sent(), ensure_ascii=False, default=_size_of))
+        return self.counter(json.dumps(self._sent(), ensure_ascii=False, default=_size_of, skipkeys=True))
 
     @property
     def tokens_exact(self) -> bool:

@@ -11,7 +11,7 @@ from promptkeel.prompt.adapters.arranging import TOOL_DESCRIPTION, TOOL_NAME, Me
 from promptkeel.prompt.adapters.asked import Asked
 from promptkeel.prompt.adapters.binding import with_binding
 from promptkeel.prompt.adapters.checking import checked_messages, checked_settings, refused
-from promptkeel.prompt.adapters.places import Places, previous_end
+from promptkeel.prompt.adapters.places import Places, kind_of, previous_end
 from promptkeel.prompt.adapters.tools import canonical
 from promptkeel.prompt.requests import Request
 from promptkeel.providers.rules import SystemTurns
@@ -182,7 +182,7 @@ def _add_message(places: Places, message: Mapping[str, Any], index: int, given: 
         if type(block) is not dict and not isinstance(block, Mapping):
             raise refused(given, f"block {part} must be a mapping, not {type(block).__name__}")
         mark = _mark_of(block, "messages", given) if _MARK in block else None
-        kind = _KINDS.get(block.get("type", ""), "other")
+        kind = kind_of(block, _KINDS)
         inner: Any = block.get("text") if kind == "text" else block.get("content", block)
         places.add_part(kind, inner if not isinstance(inner, str) or inner.strip() else "", index, part, mark)
 

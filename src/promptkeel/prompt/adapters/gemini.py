@@ -91,6 +91,9 @@ def gemini_request(
         parts = message.get("parts")
         if not isinstance(parts, Sequence) or isinstance(parts, str | bytes):
             raise refused(index, f"must have a list of parts, not {type(parts).__name__}")
+        for part in parts:
+            if type(part) is not dict and not isinstance(part, Mapping):
+                raise refused(index, f"must have parts that are mappings, not {type(part).__name__}")
     before = preamble(asked.layout, SPELLING)
     # The calls of a turn that is going on must bear signatures of the model's own.
     arranged = with_tail(messages, asked.tail, SPELLING, in_turn=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import attrs
@@ -103,7 +103,11 @@ class Places:
     def add_part(self, kind: Kind, content: object, message: int, part: int, mark: Mark | None = None) -> None:
         """Add a position of a message of the caller's."""
         if self._uncounted > 0:
-            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=repr)
+            text = (
+                content
+                if isinstance(content, str)
+                else json.dumps(content, ensure_ascii=False, default=repr, skipkeys=True)
+            )
             tokens = self._counter(text) if text.strip() else 0
             self._uncounted -= tokens
         elif isinstance(content, str):
@@ -152,6 +156,12 @@ class Places:
             planned[at[0]] = places[at[0]]._replace(mark=Mark())
         plan = plan_marks(planned, rules, written=at, ttls=self._asked.ttls, automatic=automatic)
         return Planned(plan, places, sum(place.is_base for place in places))
+
+
+def kind_of(block: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Kind:
+    """What a block is, by its ``type``."""
+    found = block.get("type")
+    return kinds.get(found, "other") if isinstance(found, str) else "other"
 
 
 def _last_markable(places: Sequence[Place], message: int, unmarkable: frozenset[Kind]) -> list[int]:
