@@ -2,7 +2,7 @@
 
     python benchmarks/requesting.py [--pairs N] [--json FILE]
 
-A prompt of 8 warm blocks, 40 tools and a conversation of 200 messages, for each provider: each request built anew, with
+A prompt of 8 warm blocks, 40 tools and a conversation of 200 messages and a question, for each provider: each request built anew, with
 a tail and planned marks. Interleaved pairs in one process, the median of their ratios. Nothing is asserted.
 """
 
@@ -26,7 +26,8 @@ from table import print_table
 
 _GOAL: Final = 3.0
 _TOOLS: Final = 40
-_MESSAGES: Final = 200
+_MESSAGES: Final = 201
+"""The last of them the user's."""
 _FACTS: Final = 25
 _WORDS: Final = ("customer", "reservation", "changed", "flight", "cancelled", "because", "of", "the", "weather", "card",
                  "insurance", "payment", "membership", "agent", "looks", "up", "before", "answering")  # fmt: skip
@@ -57,7 +58,7 @@ def _row(name: str, prompt: pk.Prompt, ask: Ask, tool: Any, turn: Any, pairs: in
     messages: list[Any] = []
     while len(messages) < _MESSAGES:
         messages += turn(len(messages))
-    messages = messages[: _MESSAGES - 3]
+    messages = messages[:_MESSAGES]
     made = dict(ask(prompt, tools, messages))
     found = compare(repeated(lambda: ask(prompt, tools, messages)), repeated(lambda: json.dumps(made)), pairs)
     return Row(
