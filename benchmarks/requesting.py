@@ -2,8 +2,9 @@
 
     python benchmarks/requesting.py [--pairs N] [--json FILE]
 
-A prompt of 8 warm blocks, 40 tools and a conversation of 200 messages and a question, for each provider: each request built anew, with
-a tail and planned marks. Interleaved pairs in one process, the median of their ratios. Nothing is asserted.
+A prompt of 8 warm blocks, 40 tools and a conversation of 200 messages and a question, for each provider: each request
+built anew, with a tail and planned marks. Interleaved pairs in one process, the median of their ratios. Nothing is
+asserted.
 """
 
 from __future__ import annotations
