@@ -95,6 +95,13 @@ def test_two_tenants_never_share_an_entry_unless_all_that_they_are_told_is_every
         assert len({request["extra_body"]["cache_salt"] for request in authored}) == 1
 
 
+def test_a_tenant_has_its_own_salt_before_anything_is_known_of_it_and_keeps_it():
+    form = FORMATS["openai-chat"]
+    before = form.request(prompt_of([]), form.conversation(1), server="vllm")
+    after = form.request(prompt_of(), form.conversation(1), server="vllm")
+    assert before["extra_body"] == after["extra_body"] == {"cache_salt": prompt_of().keys.tenant}
+
+
 def test_a_prompt_does_not_carry_the_secret():
     prompt = prompt_of()
     for text in (pickle.dumps(prompt.keys), repr(prompt.keys).encode(), repr(prompt).encode()):

@@ -205,7 +205,8 @@ class Requesting:
         if current is not None:
             volatile = current.layout(rules.channels)
             keys = current.keys if keys is None else keys
-        said = [block.spec.shared for block in self.blocks if block.text and not block.spec.is_volatile]
+        # By what is declared: a tenant without any memory yet is a tenant all the same.
+        shared = [block.spec.shared for block in self.blocks]
         return Asked(
             layout=layout,
             tail=parts_of(as_tail(tail), volatile.tail, layout.channels, rules.channels, keys),
@@ -217,7 +218,7 @@ class Requesting:
             counter=self.counter,
             counted=self._counted,
             keys=keys,
-            salt=salt_scope(said, salt),
+            salt=salt_scope(shared, salt),
             ttls=checked_ttls(ttls),
         )
 
