@@ -23,6 +23,8 @@ from promptkeel.errors import (
     InvalidInputError,
     StoreClosedError,
 )
+from promptkeel.providers.automaton import UNSENT, advance, check
+from promptkeel.providers.rules import rules_for
 from promptkeel.providers.wire import read_request
 from promptkeel.upkeep.checking import check_engine
 
@@ -520,3 +522,44 @@ def test_the_marks_of_a_request_are_kept_with_its_turn(keel):
     marked = [index for index, segment in enumerate(segments) if segment.mark is not None]
     (turn,) = [node.own_properties for node in keel.core.store.engine.stored(ADA).nodes if ":turn:" in node.label]
     assert [index for index, _ in turn["marks"]] == marked != []
+
+
+def test_a_chain_gets_what_is_new_and_after_an_erasure_there_is_a_new_one(keel):
+    """What a provider holds for a chain cannot be taken back."""
+    conversation = keel.conversation(ADA, "c1")
+    rules = rules_for("openai", "gpt-5.5")
+    automaton = UNSENT
+    settings = {"format": "openai-responses", "model": "gpt-5.5"}
+
+    def take(messages, number, **chain):
+        nonlocal automaton
+        request = conversation.turn(messages, **settings, **chain)
+        wire = read_request("openai-responses", request.arguments)
+        assert [each for each in check(automaton, wire, rules, number) if each.refuses] == []
+        automaton = advance(automaton, wire, number, response=f"r{number}")
+        return request
+
+    first = take([user("hi")], 1)
+    second = take([*first.history, assistant("hello"), user("more")], 2, previous_response_id="r1")
+    assert [each["content"] for each in second.arguments["input"]] == ["more"]
+    keel.remember(ADA, "likes wine", block="USER_PROFILE", id="wine", trust="user")
+    third = take([*second.history, assistant("yes"), user("and")], 3, previous_response_id="r2")
+    assert len(third.arguments["input"]) == 2
+    assert "likes wine" in json.dumps(third.arguments["input"])
+    again = take([*second.history, assistant("yes"), user("and")], 4, previous_response_id="r2")
+    assert again.arguments["input"] == third.arguments["input"]
+    fourth = take([*third.history, assistant("so"), user("then")], 5, previous_response_id="r3")
+    assert [each["content"] for each in fourth.arguments["input"]] == ["then"]
+    keel.erase(ADA, "wine")
+    fifth = take([*fourth.history, assistant("so"), user("what")], 6, previous_response_id="r5")
+    assert fifth.rewritten == "erased"
+    assert "previous_response_id" not in fifth.arguments
+    assert any("new chain" in note for note in fifth.notes)
+    assert "likes wine" not in words(fifth)
+    # A caller that lost a delta cannot go on with the chain that holds it.
+    keel.remember(ADA, "likes chess", block="USER_PROFILE", id="chess", trust="user")
+    sixth = take([*fifth.history, assistant("so"), user("x")], 7, previous_response_id="r6")
+    own = [*fifth.history, assistant("so"), user("x"), assistant("y"), user("z")]
+    seventh = take(own, 8, previous_response_id="r7")
+    assert sixth.delta
+    assert "previous_response_id" not in seventh.arguments

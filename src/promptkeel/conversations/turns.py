@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, final
 
 import attrs
 
+from promptkeel.conversations.chains import NEW_CHAIN, Chain, chain_of, is_chained, unchained
 from promptkeel.conversations.costs import Carrying, Prices, paid_after, should_rewrite
 from promptkeel.conversations.deltas import AuthoredDelta, Delta
 from promptkeel.conversations.differing import differences, shows_what_is_gone
@@ -326,9 +327,11 @@ class ConversationCore:
         ]
         if parts:
             history = with_parts(history, parts, asked.format, settled.settings)
+        chain = self._chain(asked, situation, base, is_new=is_new, withdrawn=withdrawn)
+        given, chained_settings, chain_notes = _chained(asked, history, settled.settings, chain)
         texts = tuple(each.delta.text for each in changed)
         said_now = [*found, *(each.delta for each in changed)]
-        request = _request(asked, base.prompt, situation.prompt, history, settled.settings)
+        request = _request(asked, base.prompt, situation.prompt, given, chained_settings)
         counter = situation.prompt.counter
         turn = TurnRecord(
             prefix=situation.hashes[-1],
@@ -355,10 +358,20 @@ class ConversationCore:
             rewritten=reason,
             withdrawn=withdrawn,
             waiting=() if takes_system else tuple(dict.fromkeys(each.block for each in said_now if _is_authored(each))),
-            notes=(*request.notes, *settled.notes),
+            notes=(*request.notes, *settled.notes, *chain_notes),
             freshness=_freshness(situation.prompt),
             request=request,
         )
+
+    def _chain(self, asked: _Asked, situation: _Situation, base: Base, *, is_new: bool, withdrawn: int) -> Chain | None:
+        """What the caller's chain holds; None where there is none to go on from."""
+        if is_new or withdrawn or not is_chained(asked.format, asked.settings):
+            return None
+        chain = chain_of(asked.messages, situation.hashes, situation.origins, situation.state.turns)
+        if chain is None or chain.turn.base != base.id:
+            return None
+        held = read_messages(asked.messages[: chain.held], asked.format, self._sealing)
+        return chain if chain.turn.said == self._hash_of(held.of(base.id)) else None
 
     def _pin(self, situation: _Situation) -> Steps[Base]:
         engine = self._keel.store.engine
@@ -389,10 +402,14 @@ def _worth_leaving(asked: _Asked, situation: _Situation, base: Base, sealing: Se
     changed = differences(base, found, prompt, sealing.of(base.id), rules.channels)
     if not found and not changed:
         return None, _turn_of(situation, base).paid
-    prices = Prices.of(rules)
+    seconds = _kept_for(_turn_of(situation, base), rules)
+    prices = Prices.of(rules, seconds if seconds in rules.ttls else None)
     cold = _coldness(asked, situation, base)
     change = sum(prompt.counter(each.delta.text) for each in changed)
-    carrying = _carrying(asked, situation, base, found, change, is_warm=cold is None)
+    carrying = _carrying(asked, situation, base, found, change)
+    # What is too short to be kept is paid whole each time, and so is every delta behind it.
+    is_kept = rules.scheme != "none" and carrying.prefix >= rules.minimum
+    carrying = attrs.evolve(carrying, is_warm=cold is None and is_kept)
     paid = paid_after(carrying, prices)
     if rules.binds_reasoning and holds_reasoning(asked.messages, asked.format):
         return None, paid
@@ -414,13 +431,15 @@ def _coldness(asked: _Asked, situation: _Situation, base: Base) -> Reason | None
     if not same:
         return "tools"
     last = max(same, key=lambda turn: turn.at)
-    seconds = max((seconds for _, seconds in last.marks), default=situation.rules.ttls[0])
-    return None if situation.now < last.at + seconds * _SECOND else "expired"
+    return None if situation.now < last.at + _kept_for(last, situation.rules) * _SECOND else "expired"
 
 
-def _carrying(
-    asked: _Asked, situation: _Situation, base: Base, found: Sequence[Delta], change: int, *, is_warm: bool
-) -> Carrying:
+def _kept_for(turn: TurnRecord, rules: ModelRules) -> int:
+    """For how many seconds the provider keeps what a request wrote."""
+    return max((seconds for _, seconds in turn.marks), default=rules.ttls[0])
+
+
+def _carrying(asked: _Asked, situation: _Situation, base: Base, found: Sequence[Delta], change: int) -> Carrying:
     counter = situation.prompt.counter
     characters = len(situation.prompt.prefix) + characters_of(situation.reading.bare.messages)
     characters += 0 if asked.tools is None else characters_of(asked.tools)
@@ -429,7 +448,7 @@ def _carrying(
         carried=sum(counter(delta.text) for delta in found),
         change=change,
         paid=_turn_of(situation, base).paid,
-        is_warm=is_warm,
+        is_warm=True,
     )
 
 
@@ -519,6 +538,17 @@ def _takes_system(messages: Sequence[Message], rules: ModelRules, wire_format: W
 
 def _is_authored(delta: Delta) -> bool:
     return isinstance(delta, AuthoredDelta)
+
+
+def _chained(
+    asked: _Asked, history: Sequence[Message], settings: Mapping[str, Any], chain: Chain | None
+) -> tuple[Sequence[Message], Mapping[str, Any], tuple[str, ...]]:
+    """The messages that are sent, the settings, and what was done about a chain."""
+    if not is_chained(asked.format, settings):
+        return history, settings, ()
+    if chain is None:
+        return history, unchained(settings), (NEW_CHAIN,)
+    return history[chain.held :], settings, ()
 
 
 def _request(
