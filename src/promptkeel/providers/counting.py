@@ -13,10 +13,7 @@ from promptkeel.tokens import TokenCounter
 PICTURE_TOKENS: Final = 1500
 """What a picture or a page is taken to cost: near the most that providers count for one of full size."""
 _SHOWN: Final = frozenset({"thinking", "text", "reasoning", "reasoning_content", "summary"})
-
-
-_SIGNATURES: Final = frozenset({"signature", "thoughtSignature", "encrypted_content", "data", "redactedContent"})
-"""What stands for reasoning that is not shown; beside what is shown it is not read again."""
+"""Where reasoning is shown; a signature beside what is shown is not read again."""
 
 
 def tokens_of(segment: Segment, counter: TokenCounter) -> int:
@@ -63,8 +60,7 @@ def _words(value: Any, name: str = "") -> Iterator[str]:
     """The texts that reasoning shows."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if key not in _SIGNATURES:
-                yield from _words(item, key)
+            yield from _words(item, key)
     elif isinstance(value, list):
         for item in value:
             yield from _words(item, name)
