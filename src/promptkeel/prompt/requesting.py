@@ -206,7 +206,7 @@ class Requesting:
             volatile = current.layout(rules.channels)
             keys = current.keys if keys is None else keys
         # By what is declared: a tenant without any memory yet is a tenant all the same.
-        shared = [block.spec.shared for block in self.blocks]
+        blocks = self.blocks if current is None else (*self.blocks, *current.blocks)
         return Asked(
             layout=layout,
             tail=parts_of(as_tail(tail), volatile.tail, layout.channels, rules.channels, keys),
@@ -218,7 +218,7 @@ class Requesting:
             counter=self.counter,
             counted=self._counted,
             keys=keys,
-            salt=salt_scope(shared, salt),
+            salt=salt_scope((block.spec.shared for block in blocks), salt),
             ttls=checked_ttls(ttls),
         )
 
