@@ -100,6 +100,18 @@ def test_pictures_in_a_result_count_beside_its_text():
     assert 2 * PICTURE_TOKENS + COUNTER(WORDS) <= found <= 2 * PICTURE_TOKENS + 1.2 * COUNTER(WORDS) + 300
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "tool_result", "tool_use_id": "1", "content": json.dumps({"image": "sha256:" + "0" * 64})},
+        {"type": "unheard_of", "digest": "sha256:" + "0" * 64},
+    ],
+)
+def test_a_digest_in_a_text_is_no_picture(block):
+    (found,) = counts(block)
+    assert found < PICTURE_TOKENS
+
+
 def test_a_tool_counts_its_whole_definition():
     tool = {"name": "look", "description": WORDS, "input_schema": {"type": "object", "properties": {}}}
     (segment,) = read_request("anthropic", {"tools": [tool]}).segments

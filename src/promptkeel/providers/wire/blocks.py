@@ -23,8 +23,8 @@ _MARKED_INSIDE: Final = ("content", "source", "output", "function")
 """Where the blocks inside a block may bear marks; a key of that name in a schema or in arguments is no mark."""
 _TTL: Final = re.compile(r"(\d{1,6})([smh])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
-PICTURE: Final = "sha256:"
-"""How a hash begins that stands for data."""
+PICTURE: Final = "data sha256:"
+"""How a hash begins that stands for data; digests in texts are spelled otherwise."""
 
 
 def as_mapping(value: Any, field: str) -> dict[str, Any]:
