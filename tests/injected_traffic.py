@@ -141,15 +141,26 @@ def _tools(runs: list[list[Message]]) -> list[tuple[str, dict[str, Any]]]:
             for call in message.get("tool_calls") or ():
                 function = call["function"]
                 names.setdefault(function["name"], set()).update(json.loads(function["arguments"]))
-    for name in ("get_user", "list_airports", "send_certificate", "transfer_to_human", "calculate", "search_flights"):
-        names.setdefault(name, {"query"})
+    for name in (
+        "get_user",
+        "list_airports",
+        "send_certificate",
+        "transfer_to_human",
+        "calculate",
+        "search_flights",
+        "cancel_reservation",
+    ):
+        names.setdefault(name, {"query", "reason", "language", "limit"})
     return [
         (
             name,
             {
                 "type": "object",
                 "properties": {
-                    each: {"type": "string", "description": f"The {each} of what {name} is called for."}
+                    each: {
+                        "type": "string",
+                        "description": f"The {each} of what {name} is called for, as the customer or the policy has.",
+                    }
                     for each in sorted(fields)
                 },
                 "required": sorted(fields)[:2],
@@ -317,9 +328,6 @@ def _swap_system(each: Sent) -> None:
     blocks[0], blocks[1] = blocks[1], blocks[0]
     if marked:
         mark(blocks[-1])
-
-
-_AGES: Final = ("just now", "2 minutes ago", "5 minutes ago", "an hour ago", "3 hours ago", "yesterday", "2 days ago")
 
 
 def _volatile(spell: Callable[[Sent], str]) -> Callable[[list[Sent]], None]:
@@ -524,17 +532,18 @@ FAULTS: Final = (
     Fault(Cause.TOOLS_CHANGED, 2.1, _BOTH, _late(_describe_tool)),
     Fault(Cause.TOOLS_REORDERED, 2.0, _BOTH, _late(_rotate_tools)),
     Fault(Cause.SYSTEM_REORDERED, 3.0, _A, _late(_swap_system)),
-    Fault(Cause.TIMESTAMP, 3.1, _BOTH, _volatile(_clock)),
+    Fault(Cause.TIMESTAMP, 3.11, _BOTH, _volatile(_clock)),
     Fault(Cause.IDENTIFIER, 3.1, _BOTH, _volatile(_request_id)),
-    Fault(Cause.COUNTER, 3.1, _BOTH, _volatile(lambda each: f"Messages so far: {each.turn + 1}")),
-    Fault(Cause.AGE, 3.1, _BOTH, _volatile(lambda each: f"Profile read {_AGES[each.turn % len(_AGES)]}.")),
+    Fault(Cause.COUNTER, 3.12, _BOTH, _volatile(lambda each: f"Messages so far: {each.turn + 1 + 100 * each.run}")),
+    Fault(Cause.AGE, 3.13, _BOTH, _volatile(
+        lambda each: f"Profile read {3 * each.turn + 100 * each.run + 2} minutes ago.")),
     Fault(Cause.WHITE_SPACE, 3.2, _BOTH, _late(_strip)),
     Fault(Cause.SYSTEM_EDITED, 3.3, _BOTH, _late(lambda each: _system(each, _edit))),
     Fault(Cause.TOOL_CHOICE_CHANGED, 4.0, _A, _set("tool_choice", {"type": "any"})),
     Fault(Cause.REASONING_CHANGED, 4.0, _A, _set("thinking", {"type": "enabled", "budget_tokens": 2048})),
     Fault(Cause.NORMALISATION, 5.0, _BOTH, _late(_decompose), _always(_say_accents)),
     Fault(Cause.MEDIA_REENCODED, 5.1, _A, _late(_picture("QUJE")), _always(_picture("QUJD"))),
-    Fault(Cause.HISTORY_REORDERED, 5.0, _BOTH, _late(_reorder_history)),
+    Fault(Cause.HISTORY_REORDERED, 4.9, _BOTH, _late(_reorder_history)),
     Fault(Cause.HISTORY_TRIMMED, 5.0, _BOTH, _late(_trim)),
     Fault(Cause.HISTORY_COMPACTED, 5.0, _BOTH, _late(_compact)),
     Fault(Cause.REASONING_REMOVED, 5.2, _A, _late(_no_reasoning)),
@@ -684,4 +693,16 @@ def can_meet(one: Fault, other: Fault, wire_format: str) -> bool:
     return not any(one.cause in pair and other.cause in pair for pair in _ALONE)
 
 
-_ALONE: Final[tuple[frozenset[Cause], ...]] = ()
+_EARLY: Final = (
+    Cause.HISTORY_TRIMMED, Cause.HISTORY_COMPACTED, Cause.HISTORY_EDITED, Cause.HISTORY_REORDERED,
+    Cause.NORMALISATION, Cause.MEDIA_REENCODED, Cause.KEY_ORDER,
+)  # fmt: skip
+"""Faults of the first messages."""
+_ALONE: Final = (
+    # What is left out is not edited.
+    *(frozenset({one, other}) for one in _EARLY[:2] for other in _EARLY if one is not other),
+    # Both arrange the blocks of the newest message.
+    frozenset({Cause.LOOKBACK_EXCEEDED, Cause.MARK_ON_CHANGING}),
+    frozenset({Cause.HISTORY_REORDERED, Cause.MEDIA_REENCODED}),
+)
+"""Faults that undo each other, or each other's preparation."""

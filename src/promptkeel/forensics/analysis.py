@@ -92,6 +92,7 @@ class Analysis:
         self._threads: Final = Threads()
         self._ledger: Final = Ledger()
         self._caches: dict[object, PrefixCache] = {}
+        self._times: dict[object, float] = {}
         self._latest = 0.0
         self._number = 0
         self._has_usage = False
@@ -102,7 +103,7 @@ class Analysis:
         request = record.request
         rules = rules_for(_PROVIDERS[request.format], request.model, overrides=self._overrides)
         places, fresh = self._places.of(request.segments)
-        origin = self._threads.origin(places, record.session, request.handle, request.model)
+        origin = self._threads.origin(places, record)
         before = None if origin is None else origin.request
         total = None if record.usage is None or request.handle is not None else record.usage.prompt
         shared = 0 if before is None else shared_places(before.places, places)
@@ -153,7 +154,8 @@ class Analysis:
         if cache is None:
             cache = self._caches[key] = cache_for(kept.rules)
         counts = [after - before for before, after in zip(kept.sums, kept.sums[1:], strict=False)]
-        # Without times, requests come after each other.
-        at = self._latest + 2 * LATENCY if record.at is None else max(record.at, self._latest)
-        self._latest = at
+        # Without times, or where they go back, requests come after each other.
+        latest = self._times.get(key, 0.0)
+        at = latest + 2 * LATENCY if record.at is None or record.at < latest else record.at
+        self._times[key] = at
         return cache.send(record.request, counts, at), True

@@ -65,7 +65,7 @@ class Attribution:
         expected: the tokens that could have been read.
         read: the tokens that were read.
         blames: who is to blame for the rest; together they have exactly ``lost`` tokens.
-        change: the first change of the prefix that cost something.
+        change: the change of the prefix that cost most.
         is_contradicted: whether the provider gives a reason that names another part of the request.
     """
 
@@ -108,6 +108,7 @@ def attribute(before: Kept, after: Kept, divergence: Divergence, ledger: Ledger,
         return Attribution(expected, read)
     blames: list[Blame] = []
     change: Change | None = None
+    worst = 0
     mended: set[Cause | int] = set()
     predicted = min(readable.tokens(mended), expected)
     reached = read
@@ -123,7 +124,8 @@ def attribute(before: Kept, after: Kept, divergence: Divergence, ledger: Ledger,
         if now > predicted:
             predicted = now
             if now > reached:
-                change = change or fault.change
+                if fault.change is not None and now - reached > worst:
+                    change, worst = fault.change, now - reached
                 blames += readable.blames(fault.cause, reached, now, fault.change)
                 reached = now
     if reached < expected:
@@ -162,6 +164,10 @@ class _Readable:
         for index in range(len(after.places)):
             count = after.sums[index + 1] - after.sums[index] if index in divergence.pairs else 0
             self._sums.append(self._sums[-1] + count)
+        if self._is_held_whole() and self._sums[-1]:
+            # What the provider counted of the request before is better known than any estimate of what is edited.
+            known, estimated = min(before.total, after.total), self._sums[-1]
+            self._sums = [tokens * known // estimated for tokens in self._sums]
         self.faults: Final = self._faults(divergence)
 
     @property
@@ -195,6 +201,11 @@ class _Readable:
                 done = stop
         if end > done:
             yield Blame(cause, SECTIONS[-1], end - done)
+
+    def _is_held_whole(self) -> bool:
+        """Whether all of the request before is in this one, in some form, and the provider counted both."""
+        is_counted = self._before.record.usage is not None and self._after.record.usage is not None
+        return is_counted and len(set(self._pairs.values())) == len(self._before.places)
 
     def _faults(self, divergence: Divergence) -> list[_Fault]:
         before, after = self._before, self._after

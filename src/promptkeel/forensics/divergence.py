@@ -125,6 +125,7 @@ class _Comparison:
         if Counter(_sense(a, old)) == Counter(_sense(b, new)) and _sense(a, old) != _sense(b, new):
             self.changes.append(Change(_REORDERED[section], first, 0, old.start + first - new.start))
             self.pair_up(old, new)
+            self._edited_elsewhere(old, new, section)
             return True
         if is_start and _sense(a, old) != _sense(b, new):
             return False
@@ -163,26 +164,61 @@ class _Comparison:
         ):
             self.changes.append(Change(Cause.HISTORY_REORDERED, new.start, 0, old.start))
             self.pair_up(old, same)
+            self._edited_elsewhere(old, same, "messages")
             return
-        self._align(old, new, "messages")
+        self._align(self._without_tail(old, new), new, "messages")
 
     def compare_key_orders(self) -> None:
         """Find objects whose keys came in another order, which canonical JSON hides."""
         before, after = dict(self._before.record.key_orders), dict(self._after.record.key_orders)
         if before == after:
             return
-        seen = set()
-        for index, other in sorted(self.pairs.items()):
-            place = self._after.places[index].segment.section, self._after.messages[index]
-            if place in seen or self._after.places[index].exact != self._before.places[other].exact:
+        groups: dict[tuple[str, int], list[int]] = {}
+        for index, place in enumerate(self._after.places):
+            groups.setdefault((place.segment.section, self._after.messages[index]), []).append(index)
+        for group, indices in groups.items():
+            others = [self.pairs.get(index) for index in indices]
+            if group not in after or not self._is_same(indices, others):
                 continue
-            seen.add(place)
-            theirs = before.get((place[0], self._before.messages[other]))
-            if place in after and theirs is not None and after[place] != theirs:
-                self.changes.append(Change(Cause.KEY_ORDER, index, 0, other))
+            first = others[0]
+            theirs = None if first is None else before.get((group[0], self._before.messages[first]))
+            if theirs is not None and theirs != after[group]:
+                self.changes.append(Change(Cause.KEY_ORDER, indices[0], 0, first))
+
+    def _is_same(self, indices: Sequence[int], others: Sequence[int | None]) -> bool:
+        """Whether places hold the same bytes as the ones that they are paired with, in the same order."""
+        return all(
+            other is not None
+            and other - index == (others[0] or 0) - indices[0]
+            and self._after.places[index].exact == self._before.places[other].exact
+            for index, other in zip(indices, others, strict=True)
+        )
 
     def _is_last_message(self, index: int) -> bool:
         return self._before.messages[index] == self._before.messages[-1]
+
+    def _without_tail(self, old: range, new: range) -> range:
+        """The places of the earlier request without what its newest message alone held, in whatever form."""
+        newest = self._after.messages[-1]
+        exact = {self._after.places[index].exact for index in new}
+        sense = {self._after.places[index].sense for index in new if self._after.messages[index] != newest}
+        stop = old.stop
+        while stop > old.start and self._is_last_message(stop - 1):
+            place = self._before.places[stop - 1]
+            if place.exact in exact or place.sense in sense:
+                break
+            stop -= 1
+        return range(old.start, stop) if not self._is_last_message(old.start) else old
+
+    def _edited_elsewhere(self, old: range, new: range, section: str) -> None:
+        """Find what was edited besides being moved."""
+        places: dict[int, list[int]] = {}
+        for index in reversed(old):
+            places.setdefault(self._before.places[index].sense, []).append(index)
+        for index in new:
+            found = places.get(self._after.places[index].sense)
+            if found:
+                self._edited(found.pop(), index, section, at=self.pairs.get(index))
 
     def _align(self, old: range, new: range, section: str) -> None:
         a, b = self._before.places, self._after.places
@@ -252,9 +288,10 @@ class _Comparison:
                 return
             self._edited(before, index, section)
 
-    def _edited(self, before: int, index: int, section: str) -> None:
+    def _edited(self, before: int, index: int, section: str, *, at: int | None = None) -> None:
+        """Tell how two places differ, and pair them, or the later one with the place that it stands at."""
         old, new = self._before.places[before], self._after.places[index]
-        self.pairs[index] = before
+        self.pairs[index] = before if at is None else at
         if old.exact == new.exact:
             return
         if new.segment.kind in _MEDIA and old.segment.kind == new.segment.kind:

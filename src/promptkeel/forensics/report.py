@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, final
 
@@ -165,12 +165,17 @@ class Report:
         self.lost_dollars += dollars or 0.0
         self.unpriced_tokens += found.lost if dollars is None else 0
         each = (dollars or 0.0) / found.lost
+        by_cause: Counter[str] = Counter()
+        by_block: Counter[str] = Counter()
         for blame in found.blames:
-            cost = blame.tokens * each
             block = self._named("block", blame.block)
-            self._sums["cause", blame.cause.value].add(blame.tokens, cost)
-            self._sums["block", block].add(blame.tokens, cost)
-            self._pairs[blame.cause.value, block].add(blame.tokens, cost)
+            by_cause[blame.cause.value] += blame.tokens
+            by_block[block] += blame.tokens
+            self._pairs[blame.cause.value, block].add(blame.tokens, blame.tokens * each)
+        for name, tokens in by_cause.items():
+            self._sums["cause", name].add(tokens, tokens * each)
+        for name, tokens in by_block.items():
+            self._sums["block", name].add(tokens, tokens * each)
         self._sums["model", record.request.model or "(none)"].add(found.lost, dollars or 0.0)
         session = self._named("session", record.session or "(none)")
         self._sums["session", session].add(found.lost, dollars or 0.0)

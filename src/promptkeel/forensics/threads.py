@@ -15,6 +15,7 @@ from typing import Final, final
 import attrs
 
 from promptkeel.forensics.divergence import shared_places
+from promptkeel.forensics.reading import Record
 from promptkeel.forensics.requests import Kept, Place
 
 _KEPT: Final = 4096
@@ -53,40 +54,40 @@ class Threads:
         self._characters = 0
         self._index: dict[tuple[object, ...], deque[int]] = {}
 
-    def origin(self, places: tuple[Place, ...], session: str | None, handle: str | None, model: str) -> Origin | None:
+    def origin(self, places: tuple[Place, ...], record: Record) -> Origin | None:
         """What a request continues; None where nothing of it was seen before.
 
         Args:
             places: the request's places.
-            session: its session, where the log says so.
-            handle: the kept prefix or the earlier response that it names.
-            model: its model.
+            record: the request.
         """
-        if handle is not None:
-            for number in self._found([("response", handle), ("handle", handle)]):
+        request = record.request
+        if request.handle is not None:
+            for number in self._found([("response", request.handle), ("handle", request.handle)]):
                 return Origin(self._kept[number], is_start=False)
-        continued = self._best(places, self._candidates(places, session), session)
+        continued = self._best(places, self._candidates(places, record), record.session)
         if continued is not None:
             return Origin(continued, is_start=False)
-        starts = [self._kept[number] for number in self._found([(*key, model) for key in _beginnings(places)])]
+        keys = [(*key, request.format, request.model) for key in _beginnings(places)]
+        starts = [self._kept[number] for number in self._found(keys)]
         best = max(starts, key=lambda kept: (_beginning(places, kept), kept.number), default=None)
         return None if best is None else Origin(best, is_start=True)
 
     def keep(self, kept: Kept) -> None:
         """Remember a request."""
-        record = kept.record
+        record, request = kept.record, kept.record.request
         self._kept[kept.number] = kept
         self._characters += kept.fresh
-        for key in _tails(kept.places):
-            self._add(key, kept.number)
+        for sense in _tails(kept.places):
+            self._add(("tail", sense, request.format), kept.number)
         for key in _beginnings(kept.places):
-            self._add((*key, record.request.model), kept.number)
+            self._add((*key, request.format, request.model), kept.number)
         if record.session is not None:
-            self._add(("session", record.session), kept.number)
+            self._add(("session", record.session, request.format), kept.number)
         if record.response_id is not None:
             self._add(("response", record.response_id), kept.number)
-        if record.request.handle is not None:
-            self._add(("handle", record.request.handle), kept.number)
+        if request.handle is not None:
+            self._add(("handle", request.handle), kept.number)
         while len(self._kept) > _KEPT or (self._characters > _CHARACTERS and len(self._kept) > 1):
             _, oldest = self._kept.popitem(last=False)
             self._characters -= oldest.fresh
@@ -103,10 +104,11 @@ class Threads:
                 if number in self._kept:
                     yield number
 
-    def _candidates(self, places: tuple[Place, ...], session: str | None) -> list[Kept]:
-        votes = Counter(self._found({("tail", place.sense): None for place in _messages(places)}))
-        own = set(self._found([("session", session)])) if session is not None else set()
-        votes.update(own)
+    def _candidates(self, places: tuple[Place, ...], record: Record) -> list[Kept]:
+        session, wire_format = record.session, record.request.format
+        votes = Counter(self._found({("tail", place.sense, wire_format): None for place in _messages(places)}))
+        if session is not None:
+            votes.update(set(self._found([("session", session, wire_format)])))
         found = [number for number, _ in sorted(votes.items(), key=lambda each: (-each[1], -each[0]))]
         candidates = [self._kept[number] for number in found]
         candidates = [each for each in candidates if each.record.session in (session, None) or session is None]
@@ -161,9 +163,9 @@ def _messages(places: tuple[Place, ...]) -> list[Place]:
     return [place for place in places if place.segment.section == "messages"]
 
 
-def _tails(places: tuple[Place, ...]) -> list[tuple[object, ...]]:
+def _tails(places: tuple[Place, ...]) -> list[int]:
     messages = _messages(places)
-    return [("tail", sense) for sense in dict.fromkeys(each.sense for each in (*messages[:1], *messages[-_TAIL:]))]
+    return list(dict.fromkeys(each.sense for each in (*messages[:1], *messages[-_TAIL:])))
 
 
 def _beginnings(places: tuple[Place, ...]) -> list[tuple[object, ...]]:

@@ -43,7 +43,7 @@ _CAUSES: Final = {
     "time": Cause.TIMESTAMP,
     "counter": Cause.COUNTER,
 }
-_PIECES: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_PIECES: Final = re.compile(r"(?:\\[nrt]|\s)+|\w+|[^\w\s]")
 _STEP: Final = 100
 """A number that grows by more between two requests is not taken for a counter."""
 _LONGEST: Final = 20_000
@@ -195,7 +195,7 @@ def _spot(old: list[_Piece], new: list[_Piece], before: str, after: str) -> Spot
 
 def _cause_of(old: list[_Piece], new: list[_Piece]) -> Cause | None:
     pieces = [*old, *new]
-    kinds = {each.kind for each in pieces if each.text.strip()}
+    kinds = {each.kind for each in pieces if _bare(each.text)}
     if not kinds:
         return Cause.WHITE_SPACE
     if None in kinds or not old or not new:
