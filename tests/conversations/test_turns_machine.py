@@ -178,9 +178,9 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(data=st.data(), what=st.sampled_from(["wait", "wait", "restart", "compact", "model", "tools"]))
     def go_on(self, data, what):
+        self.waits += 1
         if what == "wait":
             self.now += data.draw(st.sampled_from([30, 400, 4000])) * 1_000_000
-            self.waits += 1
         elif what == "restart":
             self.restart()
         elif what == "compact":

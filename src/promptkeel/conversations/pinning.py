@@ -152,18 +152,30 @@ def _fact_of(parts: tuple[Any, ...]) -> BlockFact:
     return tuple.__new__(BlockFact, parts)
 
 
-def erasures_at(engine: Engine, scope: TenantScope, secret: bytes) -> str:
-    """A keyed hash of every erasure that a scope sees, without how far each has come.
+@final
+@attrs.frozen(order=False)
+class Erasures:
+    """Every erasure that a scope sees.
+
+    Attributes:
+        seal: a keyed hash of them, without how far each has come.
+        nodes: the ids of the nodes that were erased.
+    """
+
+    seal: str
+    nodes: frozenset[str]
+
+
+def erasures_at(engine: Engine, scope: TenantScope, secret: bytes) -> Erasures:
+    """Every erasure that a scope sees.
 
     Raises:
         StoreUnavailableError: the store could not be read.
     """
-    known = [
-        f"{receipt.scope}\0{receipt.node_id}\0{receipt.at}"
-        for level in scope.chain
-        for receipt in engine.receipts(TenantScope.parse(level))
-    ]
-    return keyed_hash(secret, "erasures", *sorted(known))[:32]
+    known = [receipt for level in scope.chain for receipt in engine.receipts(TenantScope.parse(level))]
+    spelled = sorted(f"{receipt.scope}\0{receipt.node_id}\0{receipt.at}" for receipt in known)
+    seal = keyed_hash(secret, "erasures", *spelled)[:32]
+    return Erasures(seal, frozenset(receipt.node_id for receipt in known))
 
 
 def may_be_erased(engine: Engine, scope: TenantScope, since: Heads) -> tuple[Heads, frozenset[str] | None]:

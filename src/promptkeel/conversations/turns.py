@@ -24,7 +24,7 @@ from promptkeel.conversations.finding import Sealing, read_messages, without_del
 from promptkeel.conversations.keeping import State, read_state, write_state
 from promptkeel.conversations.leaving import Reason, is_authored, takes_system, worth_leaving
 from promptkeel.conversations.messages import check_messages, prefix_hashes
-from promptkeel.conversations.pinning import PINNED, Base, erasures_at, made_again, may_be_erased, pinned
+from promptkeel.conversations.pinning import PINNED, Base, Erasures, erasures_at, made_again, may_be_erased, pinned
 from promptkeel.conversations.placing import DeltaPart, with_parts
 from promptkeel.conversations.reasoning import REASONED, without_reasoning
 from promptkeel.conversations.records import BaseRecord, Place, TurnRecord, keyed_hash
@@ -40,7 +40,7 @@ from promptkeel.providers.segments import WIRE_FORMATS, WireFormat
 from promptkeel.resolver import Freshness
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Checkpoint, Steps
-from promptkeel.store.base import Heads, fence_id
+from promptkeel.store.base import fence_id
 
 _ATTEMPTS: Final = 64
 _PROVIDERS: Final[Mapping[WireFormat, ProviderName]] = {
@@ -198,8 +198,8 @@ class ConversationCore:
             return None, "lost"
         base = yield from self._verified(record, situation.prompt)
         if base is None:
-            known: str = yield Call(erasures_at, self._keel.store.engine, self.scope, self._secret)
-            return None, "lost" if known == record.erasures else "erased"
+            known: Erasures = yield Call(erasures_at, self._keel.store.engine, self.scope, self._secret)
+            return None, "lost" if known.seal == record.erasures else "erased"
         if not base.is_clean and shows_what_is_gone(situation.reading.of(base.id), situation.prompt):
             return None, "erased"
         return base, None
@@ -221,8 +221,9 @@ class ConversationCore:
         heads, suspects = found
         if suspects is not None and not suspects:
             return attrs.evolve(base, verified=heads)
-        checked = yield from self._checked(base, heads)
-        if checked.is_clean or (suspects is not None and not suspects & base.shown):
+        known: Erasures = yield Call(erasures_at, self._keel.store.engine, self.scope, self._secret)
+        checked = attrs.evolve(base, verified=heads, is_clean=known.seal == base.record.erasures)
+        if checked.is_clean or not known.nodes & base.shown:
             return checked
         # Read again as of its heads, it has its seals only if nothing of it is gone.
         return (yield from self._made_again(base.record, prompt))
@@ -230,11 +231,10 @@ class ConversationCore:
     def _made_again(self, record: BaseRecord, prompt: Prompt) -> Steps[Base | None]:
         heads = yield from self._keel.store.heads(self.scope)
         base = yield from made_again(record, self._keel.builder, prompt, secret=self._secret, key=self._place.key)
-        return None if base is None else (yield from self._checked(base, heads))
-
-    def _checked(self, base: Base, heads: Heads) -> Steps[Base]:
-        known: str = yield Call(erasures_at, self._keel.store.engine, self.scope, self._secret)
-        return attrs.evolve(base, verified=heads, is_clean=known == base.record.erasures)
+        if base is None:
+            return None
+        known: Erasures = yield Call(erasures_at, self._keel.store.engine, self.scope, self._secret)
+        return attrs.evolve(base, verified=heads, is_clean=known.seal == base.record.erasures)
 
     # -- what is made of it
 
@@ -314,10 +314,10 @@ class ConversationCore:
 
     def _pin(self, situation: Situation) -> Steps[Base]:
         engine = self._keel.store.engine
-        known: str = yield Call(erasures_at, engine, self.scope, self._secret)
+        known: Erasures = yield Call(erasures_at, engine, self.scope, self._secret)
         found = yield Call(may_be_erased, engine, self.scope, situation.heads)
         # What was erased between the prompt and this is not told apart from what was erased before.
-        erasures = known if found[1] is not None and not found[1] else ""
+        erasures = known.seal if found[1] is not None and not found[1] else ""
         return pinned(
             situation.prompt,
             situation.heads,
