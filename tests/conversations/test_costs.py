@@ -6,7 +6,7 @@ import itertools
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from promptkeel.conversations.costs import (
@@ -55,6 +55,7 @@ def test_the_best_schedule_is_the_cheapest_of_all_legal_ones(turns, given_prices
     assert cost_of(turns, best.rewrites, given_prices) == pytest.approx(best.cost)
 
 
+@example([Turn(at=0, prefix=2000), Turn(at=20, prefix=2050, change=1052, folded=53)], Prices(1.0, 0.5, 300))
 @given(programs(max_size=40, largest_change=30_000, least_folded=0), prices)
 def test_the_rule_stays_within_its_bound(turns, given_prices):
     found, best = schedule_by_rule(turns, given_prices), best_schedule(turns, given_prices)
@@ -94,10 +95,10 @@ def test_deltas_are_carried_until_reading_them_has_cost_a_rewrite():
     assert should_rewrite(attrs.evolve(carrying, paid=extra), PRICES)
 
 
-def test_a_delta_that_is_dearer_than_a_rewrite_is_not_written():
-    carrying = Carrying(prefix=10_000, carried=0, change=9_000, paid=0.0, is_warm=True)
+def test_a_delta_that_is_longer_than_a_rewritten_request_is_not_written():
+    carrying = Carrying(prefix=10_000, carried=0, change=10_000, paid=0.0, is_warm=True)
     assert not should_rewrite(carrying, PRICES)
-    assert should_rewrite(attrs.evolve(carrying, change=9_300), PRICES)
+    assert should_rewrite(attrs.evolve(carrying, change=10_001), PRICES)
 
 
 def test_a_rewrite_waits_for_as_long_as_it_is_not_legal():

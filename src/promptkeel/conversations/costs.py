@@ -7,7 +7,7 @@ everything is written. A rewrite folds all deltas into the base, writes everythi
 they come to there. Answers cost the same either way and are no part of it.
 
 The rule. Rewrite where it is forced; where nothing is warm and there is something to fold in, since everything is
-written anyway; where the new delta alone costs more to write than everything does; and where the reading of deltas
+written anyway; where the new delta alone is longer than a whole rewritten request; and where the reading of deltas
 since the last rewrite has come to what a rewrite costs beyond a read. It may not be legal: then it waits.
 
 The bound. Every rewrite of the last kind is paid for by reads of deltas, and these are at most the share of deltas in
@@ -97,7 +97,7 @@ def should_rewrite(carrying: Carrying, prices: Prices) -> bool:
     if not carrying.is_warm:
         return True
     extra = (prices.write - prices.read) * carrying.prefix
-    return prices.write * carrying.change > extra or carrying.paid >= extra
+    return carrying.change > carrying.prefix or carrying.paid >= extra
 
 
 def paid_after(carrying: Carrying, prices: Prices) -> float:
