@@ -46,6 +46,8 @@ _CAUSES: Final = {
 _PIECES: Final = re.compile(r"(?:\\[nrt]|\s)+|\w+|[^\w\s]")
 _STEP: Final = 100
 """A number that grows by more between two requests is not taken for a counter."""
+_REACH: Final = 80
+"""A volatile piece has fewer characters."""
 _LONGEST: Final = 20_000
 """As many characters of a changed stretch are compared word by word."""
 
@@ -141,19 +143,14 @@ def _opened(value: Any) -> Any:
 
 
 def _spots(before: str, after: str) -> Iterator[Spot]:
-    """Differences of the texts, masked ones first: what is volatile differs as one piece."""
-    old, new = _cut(before), _cut(after)
-    start = 0
-    least = min(len(old), len(new))
-    while start < least and old[start].text == new[start].text:
-        start += 1
-    end = 0
-    while end < least - start and old[-1 - end].text == new[-1 - end].text:
-        end += 1
-    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    """Differences of the texts piece by piece: what is volatile is one piece."""
+    start = _boundary(before, common_length(before, after))
+    least = min(len(before), len(after)) - start
+    end = min(common_length(before[start:][::-1], after[start:][::-1]), least)
+    end = len(before) - _boundary_after(before, len(before) - end)
+    old, new = _cut(before, start, len(before) - end), _cut(after, start, len(after) - end)
     if sum(len(each.text) for each in (*old, *new)) > _LONGEST:
-        spot = _spot(old, new, before, after)
-        yield spot
+        yield _spot(old, new, before, after)
         return
     matcher = difflib.SequenceMatcher(None, [each.text for each in old], [each.text for each in new], autojunk=False)
     for kind, i1, i2, j1, j2 in matcher.get_opcodes():
@@ -161,6 +158,18 @@ def _spots(before: str, after: str) -> Iterator[Spot]:
             continue
         at = (old[i1].start if i1 < len(old) else len(before), new[j1].start if j1 < len(new) else len(after))
         yield Spot(_cause_of(old[i1:i2], new[j1:j2]), *at)
+
+
+def _boundary(text: str, at: int) -> int:
+    """A place before another one where no volatile piece that reaches it has begun."""
+    far = max(at - _REACH, 0)
+    return far if far == 0 else max(text.rfind(" ", 0, far), 0)
+
+
+def _boundary_after(text: str, at: int) -> int:
+    """A place behind another one where no volatile piece that reaches it goes on."""
+    found = text.find(" ", min(at + _REACH, len(text)))
+    return len(text) if found < 0 else found
 
 
 @final
@@ -171,14 +180,14 @@ class _Piece:
     kind: str | None
 
 
-def _cut(text: str) -> list[_Piece]:
+def _cut(text: str, start: int, end: int) -> list[_Piece]:
     pieces: list[_Piece] = []
-    place = 0
-    for found in _VOLATILE.finditer(text):
+    place = start
+    for found in _VOLATILE.finditer(text, start, end):
         pieces += _plain_pieces(text, place, found.start())
         pieces.append(_Piece(found.group(), found.start(), found.lastgroup))
         place = found.end()
-    return pieces + _plain_pieces(text, place, len(text))
+    return pieces + _plain_pieces(text, place, end)
 
 
 def _plain_pieces(text: str, start: int, end: int) -> list[_Piece]:
