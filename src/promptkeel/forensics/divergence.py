@@ -122,21 +122,21 @@ class _Comparison:
             self.pair_up(old, new)
             return True
         first = new.start + shared_places(a[old.start : old.stop], b[new.start : new.stop])
-        if Counter(_sense(a, old)) == Counter(_sense(b, new)) and _sense(a, old) != _sense(b, new):
-            self.changes.append(Change(_REORDERED[section], first, 0, old.start + first - new.start))
-            self.pair_up(old, new)
-            self._edited_elsewhere(old, new, section)
-            return True
-        if is_start and _sense(a, old) != _sense(b, new):
+        is_same = Counter(_sense(a, old)) == Counter(_sense(b, new))
+        if is_start and not is_same:
             return False
-        if section == "tools" and _sense(a, old) != _sense(b, new):
+        if section == "tools" and not is_same:
             at = old.start + first - new.start
             self.changes.append(Change(Cause.TOOLS_CHANGED, first, 0, at if at < old.stop else None))
             names = {_name(a[index]): index for index in old}
             self.pairs.update({index: names[_name(b[index])] for index in new if _name(b[index]) in names})
             return True
         known = len(self.changes)
-        self._align(old, new, section)
+        order = self._order(old, new)
+        if order is None or order == list(old):
+            self._align(old, new, section)
+        else:
+            self._reordered(order, old, new, section)
         if is_start and any(change.cause is Cause.COUNTER for change in self.changes[known:]):
             # Between conversations, a number is whose they are rather than a count.
             del self.changes[known:]
@@ -156,15 +156,10 @@ class _Comparison:
         if self._is_last_message(old.start) and a[old.start].sense != b[new.start].sense:
             # The newest message of the request before is not kept in the history: nothing behind it could be.
             return
-        same = range(new.start, new.start + len(old))
-        if (
-            same.stop <= new.stop
-            and Counter(_sense(a, old)) == Counter(_sense(b, same))
-            and _sense(a, old) != _sense(b, same)
-        ):
-            self.changes.append(Change(Cause.HISTORY_REORDERED, new.start, 0, old.start))
-            self.pair_up(old, same)
-            self._edited_elsewhere(old, same, "messages")
+        same = range(new.start, min(new.start + len(old), new.stop))
+        order = self._order(old, same)
+        if order is not None and order != list(old):
+            self._reordered(order, old, same, "messages")
             return
         self._align(self._without_tail(old, new), new, "messages")
 
@@ -210,22 +205,35 @@ class _Comparison:
             stop -= 1
         return range(old.start, stop) if not self._is_last_message(old.start) else old
 
-    def _edited_elsewhere(self, old: range, new: range, section: str) -> None:
-        """Find what was edited besides being moved."""
-        places: dict[int, list[int]] = {}
-        for index in reversed(old):
-            places.setdefault(self._before.places[index].sense, []).append(index)
+    def _reordered(self, order: list[int], old: range, new: range, section: str) -> None:
+        """Places in another order: each stands for the one that stood there, and may be edited besides."""
+        moved = next(index for index, was, own in zip(new, order, old, strict=True) if was != own)
+        self.changes.append(Change(_REORDERED[section], moved, 0, old.start + moved - new.start))
+        for index, was, own in zip(new, order, old, strict=True):
+            self._edited(was, index, section, at=own)
+
+    def _order(self, old: range, new: range) -> list[int] | None:
+        """The earlier place that each place was, where each was one: in the same sense, or much alike."""
+        if len(old) != len(new):
+            return None
+        a, b = self._before.places, self._after.places
+        free, order = list(old), []
         for index in new:
-            found = places.get(self._after.places[index].sense)
-            if found:
-                self._edited(found.pop(), index, section, at=self.pairs.get(index))
+            same = [before for before in free if a[before].sense == b[index].sense]
+            found = same or [before for before in free if _alike(a[before], b[index])]
+            if not found:
+                return None
+            own = old.start + index - new.start
+            order.append(own if own in found else found[0])
+            free.remove(order[-1])
+        return order
 
     def _align(self, old: range, new: range, section: str) -> None:
         a, b = self._before.places, self._after.places
         operations = _operations(_sense(a, old), _sense(b, new))
         matched = [j2 for kind, _, _, _, j2 in operations if kind == "equal"]
         end = matched[-1] if matched else 0
-        moved = self._moved(operations, old, new, end)
+        is_moved, is_told = self._is_moved(operations, old, new, end), False
         is_history = section == "messages"
         left: tuple[list[int], list[int]] = ([], [])
         for kind, i1, i2, j1, j2 in operations:
@@ -234,20 +242,19 @@ class _Comparison:
                 for index, before in zip(now, was, strict=True):
                     self._edited(before, index, section)
                 continue
-            is_tail = is_history and j1 >= end
-            if is_tail:
+            if is_history and j1 >= end:
                 self._tail(was, now, section)
-            elif moved and kind in ("insert", "delete", "replace"):
-                if moved != "told":
+            elif is_moved:
+                if not is_told:
                     self.changes.append(Change(_REORDERED[section], now.start, 0, was.start if was else None))
-                    moved = "told"
+                    is_told = True
                 left[0].extend(was)
                 left[1].extend(now)
             else:
                 self._replaced(was, now, section)
         self.pair_up(*left)
 
-    def _moved(self, operations: Sequence[tuple[str, int, int, int, int]], old: range, new: range, end: int) -> str:
+    def _is_moved(self, operations: Sequence[tuple[str, int, int, int, int]], old: range, new: range, end: int) -> bool:
         """Whether what is left out in one place comes in another."""
         gone: Counter[int] = Counter()
         come: Counter[int] = Counter()
@@ -257,7 +264,7 @@ class _Comparison:
                 if j1 < end:
                     come.update(self._after.places[new.start + index].sense for index in range(j1, j2))
         both = sum((gone & come).values())
-        return "moved" if both and 2 * both >= sum(come.values()) else ""
+        return both > 0 and 2 * both >= sum(come.values())
 
     def _replaced(self, was: range, now: range, section: str) -> None:
         if section != "messages":

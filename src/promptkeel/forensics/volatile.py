@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import unicodedata
@@ -48,6 +49,9 @@ _STEP: Final = 100
 """A number that grows by more between two requests is not taken for a counter."""
 _REACH: Final = 80
 """A volatile piece has fewer characters."""
+_LINE_END: Final = re.compile(r"\\n|\n|[.!?] ")
+_PAIRS: Final = 4_000_000
+"""Of more pairs of lines or words, the whole stretch is one change."""
 _LONGEST: Final = 20_000
 """As many characters of a changed stretch are compared word by word."""
 
@@ -148,16 +152,40 @@ def _spots(before: str, after: str) -> Iterator[Spot]:
     least = min(len(before), len(after)) - start
     end = min(common_length(before[start:][::-1], after[start:][::-1]), least)
     end = len(before) - _boundary_after(before, len(before) - end)
-    old, new = _cut(before, start, len(before) - end), _cut(after, start, len(after) - end)
-    if sum(len(each.text) for each in (*old, *new)) > _LONGEST:
-        yield _spot(old, new, before, after)
+    old, new = _lines(before, start, len(before) - end), _lines(after, start, len(after) - end)
+    for i1, i2, j1, j2 in _changed([before[i:j] for i, j in old], [after[i:j] for i, j in new]):
+        yield from _spots_within(
+            before, _span(old, i1, i2, len(before) - end), after, _span(new, j1, j2, len(after) - end)
+        )
+
+
+def _spots_within(before: str, was: tuple[int, int], after: str, now: tuple[int, int]) -> Iterator[Spot]:
+    old, new = _cut(before, *was), _cut(after, *now)
+    if was[1] - was[0] + now[1] - now[0] > _LONGEST:
+        yield Spot(_cause_of(old, new), was[0], now[0])
         return
-    matcher = difflib.SequenceMatcher(None, [each.text for each in old], [each.text for each in new], autojunk=False)
-    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        at = (old[i1].start if i1 < len(old) else len(before), new[j1].start if j1 < len(new) else len(after))
+    for i1, i2, j1, j2 in _changed([each.text for each in old], [each.text for each in new]):
+        at = (old[i1].start if i1 < len(old) else was[1], new[j1].start if j1 < len(new) else now[1])
         yield Spot(_cause_of(old[i1:i2], new[j1:j2]), *at)
+
+
+def _changed(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
+    """What differs of two lists: from where to where in each."""
+    if len(old) * len(new) > _PAIRS:
+        return [(0, len(old), 0, len(new))]
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    return [each[1:] for each in matcher.get_opcodes() if each[0] != "equal"]
+
+
+def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """A stretch of text cut behind the ends of its lines and sentences."""
+    cuts = [start, *(found.end() for found in _LINE_END.finditer(text, start, end)), end]
+    return [(one, other) for one, other in itertools.pairwise(cuts) if one < other]
+
+
+def _span(lines: list[tuple[int, int]], first: int, last: int, end: int) -> tuple[int, int]:
+    start = lines[first][0] if first < len(lines) else end
+    return start, lines[last - 1][1] if last > first else start
 
 
 def _boundary(text: str, at: int) -> int:
@@ -192,14 +220,6 @@ def _cut(text: str, start: int, end: int) -> list[_Piece]:
 
 def _plain_pieces(text: str, start: int, end: int) -> list[_Piece]:
     return [_Piece(found.group(), found.start(), None) for found in _PIECES.finditer(text, start, end)]
-
-
-def _spot(old: list[_Piece], new: list[_Piece], before: str, after: str) -> Spot:
-    return Spot(
-        _cause_of(old, new),
-        old[0].start if old else len(before),
-        new[0].start if new else len(after),
-    )
 
 
 def _cause_of(old: list[_Piece], new: list[_Piece]) -> Cause | None:
