@@ -26,6 +26,7 @@ from promptkeel.errors import ConversationBoundError
 from promptkeel.providers.automaton import UNSENT, advance, check
 from promptkeel.providers.rules import rules_for
 from promptkeel.providers.wire import read_request
+from promptkeel.store.operations import Erase
 from promptkeel.upkeep.checking import check_engine
 from promptkeel.upkeep.compaction import Retention, compact
 
@@ -161,7 +162,8 @@ class Conversations(RuleBasedStateMachine):
             kept = {each.id for each in self.keel.core.store.engine.stored(ADA).nodes}
             gone = [each for each in self.tokens if each not in kept]
         else:
-            self.keel.erase(ADA, node)
+            # Past the keel, as another process does it, nothing that is kept is forgotten.
+            self.keel.store.apply([Erase(ADA, node)])
             gone = [node]
         for each in gone:
             self.erased |= self.tokens.pop(each)
@@ -208,6 +210,19 @@ class Conversations(RuleBasedStateMachine):
     def write_and_ask(self, branch, ending, data):
         self.write(data, data.draw(WRITES))
         return self.ask(branch, keeps=True, ending=ending)
+
+    @rule(branch=branches, block=st.sampled_from(sorted(BLOCKS)), keeps=st.booleans(), target=branches)
+    def ask_while_something_comes_and_goes(self, branch, block, keeps):
+        """A statement is made, corrected and erased, and each time the user asks something."""
+        self.remember(block, "user", role=False)
+        node = f"n{self.number}"
+        for change in (lambda: None, lambda: self.correct(node), lambda: self.erase(node, many=False)):
+            change()
+            found = self.ask(branch, keeps=keeps, ending="answer")
+            if not isinstance(found, Branch):
+                return found
+            branch = found
+        return branch
 
     @rule(branch=branches, ending=ENDINGS, target=branches)
     def ask_keeping_own_messages(self, branch, ending):

@@ -49,8 +49,11 @@ def with_reasoning_settled(asked: Asked, situation: Situation, *, is_changed: bo
     count = len(situation.origins)
     loose = count if is_changed or parent is None or parent.tailed else parent.loose
     until = situation.origins[loose] if loose < count else len(messages)
-    if not rules.binds_reasoning or not holds_reasoning(messages[:until], asked.format):
+    if not holds_reasoning(messages[:until], asked.format):
         return Settled(messages, asked.settings, loose)
+    if not rules.binds_reasoning:
+        # A later request, to a model that does, will not have it.
+        return Settled(messages, asked.settings, loose, is_passing=True)
     if not (until == len(messages) and is_turn_open(messages)):
         left, _ = without_reasoning(messages, until)
         note = "reasoning was left out: this model holds it against what stood before it, which has changed"
