@@ -22,6 +22,7 @@ from conversations.plain_reader import Reader, texts_of
 from conversations.spelled import MODELS, PROVIDERS, called, said, thought, tools
 from promptkeel import blocking
 from promptkeel.blocks import StoredSource
+from promptkeel.conversations.sending import marks_of
 from promptkeel.errors import ConversationBoundError
 from promptkeel.providers.automaton import UNSENT, advance, check
 from promptkeel.providers.rules import rules_for
@@ -374,6 +375,9 @@ class Conversations(RuleBasedStateMachine):
         broken = [each for each in check(self.automaton, wire, rules, at) if each.refuses]
         assert not broken, (broken, request.notes, request.rewritten)
         self.automaton = advance(self.automaton, wire, at)
+        if rules.scheme == "marks":
+            marked = [index for index, each in enumerate(wire.segments) if each.mark is not None]
+            assert [index for index, _ in marks_of(self.format, request.request, rules)] == marked
 
     def situation(self):
         """What decides about a request beside its messages."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from promptkeel.conversations.chains import NEW_CHAIN, Chain, is_chained, unchained
 from promptkeel.conversations.messages import Message
@@ -13,6 +13,8 @@ from promptkeel.prompt.requests import Request
 from promptkeel.providers.rules import ModelRules
 from promptkeel.providers.segments import WireFormat
 from promptkeel.providers.wire import read_request
+
+_SECONDS: Final = {"5m": 300, "1h": 3600}
 
 
 def chained(
@@ -67,10 +69,24 @@ def marks_of(wire_format: WireFormat, request: Request, rules: ModelRules) -> tu
     """Where a request asks to be kept: positions among its segments, each with its seconds."""
     if rules.scheme != "marks":
         return ()
-    segments = read_request(wire_format, request.arguments).segments
     default = rules.ttls[0]
+    if wire_format == "anthropic":
+        return tuple(_anthropic_marks(request.arguments, default))
+    segments = read_request(wire_format, request.arguments).segments
     return tuple(
         (index, default if segment.mark.ttl is None else segment.mark.ttl)
         for index, segment in enumerate(segments)
         if segment.mark is not None
     )
+
+
+def _anthropic_marks(arguments: Mapping[str, Any], default: int) -> Iterator[tuple[int, int]]:
+    """The same, without spelling every segment."""
+    contents = [arguments.get("tools"), arguments.get("system"), *(each["content"] for each in arguments["messages"])]
+    index = 0
+    for content in contents:
+        for part in [content] if isinstance(content, str) else content or ():
+            mark = part.get("cache_control") if isinstance(part, Mapping) else None
+            if mark is not None:
+                yield index, _SECONDS.get(mark.get("ttl"), default)
+            index += 1
