@@ -563,3 +563,47 @@ def test_a_chain_gets_what_is_new_and_after_an_erasure_there_is_a_new_one(keel):
     seventh = take(own, 8, previous_response_id="r7")
     assert sixth.delta
     assert "previous_response_id" not in seventh.arguments
+
+
+def test_reasoning_that_came_after_a_tail_is_left_out_of_what_no_longer_has_it(keel):
+    conversation = keel.conversation(ADA, "c1")
+    settings = {"format": "anthropic", "model": "claude-opus-5-5", "max_tokens": 10}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    answer = {"role": "assistant", "content": [thought, {"type": "text", "text": "so"}]}
+    first = conversation.turn([user("hi")], tail={"time": "noon"}, **settings)
+    second = conversation.turn([*first.history, answer, user("more")], **settings)
+    assert "signature" not in words(second)
+    assert any("reasoning was left out" in note for note in second.notes)
+    third = conversation.turn([*second.history, answer, user("and")], **settings)
+    assert words(third).count("signature") == 2  # once in the arguments, once in the history
+    assert third.rewritten is None
+
+
+def test_the_whole_deployment_can_have_a_conversation(url):
+    with blocking.open(url, blocks=specs()[:1]) as keel:
+        conversation = keel.conversation(pk.TenantScope(), "c1")
+        first = conversation.turn([user("hi")], **OPUS)
+        second = conversation.turn([*first.history, assistant("hello"), user("more")], **OPUS)
+        assert second.base is first.base
+
+
+def test_a_conversation_at_a_scope_does_not_see_one_above_it(keel):
+    above = keel.conversation(ADA.parent, "c1").turn([user("hi")], **OPUS)
+    here = keel.conversation(ADA, "c1").turn([*above.history, assistant("hello"), user("more")], **OPUS)
+    assert here.rewritten is None
+    assert "prefers tea" in here.base.text
+    assert "prefers tea" not in above.base.text
+
+
+def test_equal_programs_give_equal_bytes_from_one_store(tmp_path):
+    url = f"sqlite:///{tmp_path / 'memory.db'}"
+
+    def program():
+        clock = Clock()
+        with blocking.open(url, blocks=specs(), clock=clock) as keel:
+            request = keel.conversation(ADA, "c1").turn([user("hi")], **OPUS)
+            return json.dumps(request.arguments)
+
+    with blocking.open(url, blocks=specs()) as keel:
+        keel.remember(ADA, "prefers tea", block="USER_PROFILE", trust="user", recorded_at="2026-05-02")
+    assert program() == program()
