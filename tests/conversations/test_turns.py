@@ -306,7 +306,8 @@ class Worker:
     """A process that takes turns."""
 
     def __init__(self, url):
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "conversations.conversing", url],
             stdin=subprocess.PIPE,
