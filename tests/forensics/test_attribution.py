@@ -173,6 +173,31 @@ def test_requests_that_start_beside_each_other_are_told_apart_from_those_that_fo
     assert causes(findings[1].attribution) == {Cause.UNKNOWN}
 
 
+@pytest.mark.parametrize(("one", "other"), [(7, 9), (9, 7), (1, 5000)])
+def test_a_number_of_ones_own_in_the_system_of_another_conversation_is_no_loss(one, other):
+    findings, _ = judge([
+        {"request": request(TALK[:1], system=f"Customer {number}. {LONG}"), "usage": usage(3000, 0), "session": name}
+        for number, name in ((one, "a"), (other, "b"))
+    ])  # fmt: skip
+    assert findings[1].attribution.lost == 0
+
+
+def test_a_clock_time_in_the_system_of_another_conversation_is_a_loss():
+    findings, _ = judge([
+        {"request": request(TALK[:1], system=f"Now: 10:0{number}. {LONG}"), "usage": usage(3000, 0), "session": name}
+        for number, name in ((1, "a"), (2, "b"))
+    ])  # fmt: skip
+    assert causes(findings[1].attribution) == {Cause.TIMESTAMP}
+
+
+def test_what_had_expired_is_written_anew_and_not_prolonged():
+    sibling = {"request": request(TALK[:1]), "usage": usage(3000, 0), "session": "s", "latency": 1}
+    findings, _ = judge([{**sibling, "time": 1_780_000_000 + each} for each in (0, 200, 400, 800, 800.5)])
+    assert [causes(each.attribution) for each in findings[1:]] == [
+        {Cause.UNKNOWN}, {Cause.UNKNOWN}, {Cause.TTL_OVER}, {Cause.PARALLEL_START},
+    ]  # fmt: skip
+
+
 def gemini(text, read, total, **more):
     counts = {"promptTokenCount": total, "cachedContentTokenCount": read}
     contents = [{"role": "user", "parts": [{"text": each}]} for each in text]

@@ -137,7 +137,7 @@ class _Comparison:
             self._align(old, new, section)
         else:
             self._reordered(order, old, new, section)
-        if is_start and any(change.cause is Cause.COUNTER for change in self.changes[known:]):
+        if is_start and any(change.cause in (Cause.COUNTER, _CHANGED[section]) for change in self.changes[known:]):
             # Between conversations, a number is whose they are rather than a count.
             del self.changes[known:]
             for index in [each for each in self.pairs if each >= first]:
