@@ -183,8 +183,12 @@ def test_a_number_of_ones_own_in_the_system_of_another_conversation_is_no_loss(o
 
 
 def test_a_clock_time_in_the_system_of_another_conversation_is_a_loss():
+    def system(number):
+        text = f"Now: 10:0{number}. {LONG}"
+        return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+
     findings, _ = judge([
-        {"request": request(TALK[:1], system=f"Now: 10:0{number}. {LONG}"), "usage": usage(3000, 0), "session": name}
+        {"request": request(TALK[:1], system=system(number)), "usage": usage(3000, 0), "session": name}
         for number, name in ((1, "a"), (2, "b"))
     ])  # fmt: skip
     assert causes(findings[1].attribution) == {Cause.TIMESTAMP}
