@@ -65,6 +65,7 @@ ENDINGS = st.sampled_from(["answer", "thought", "call"])
 class Conversations(RuleBasedStateMachine):
     branches = Bundle("branches")
     kind = "ram"
+    workers = 1
     formats = ("anthropic",)
 
     @initialize(
@@ -100,15 +101,26 @@ class Conversations(RuleBasedStateMachine):
         return Branch([])
 
     def open(self):
-        self.keel = blocking.open(self.url, blocks=self.specs, clock=lambda: self.now)
-        self.keel.__enter__()
-        self.conversation = self.keel.conversation(ADA, "c1")
+        self.keels = []
+        for _ in range(self.workers):
+            keel = blocking.open(self.url, blocks=self.specs, clock=lambda: self.now)
+            keel.__enter__()
+            self.keels.append(keel)
+        self.keel = self.keels[0]
+        self.meet()
+
+    def meet(self):
+        self.conversations = [keel.conversation(ADA, "c1") for keel in self.keels]
 
     def teardown(self):
         if hasattr(self, "keel"):
             assert check_engine(self.keel.core.store.engine).is_healthy
-            self.keel.__exit__()
+            self.close()
             self.folder.cleanup()
+
+    def close(self):
+        for keel in self.keels:
+            keel.__exit__()
 
     def next(self):
         self.number += 1
@@ -196,9 +208,9 @@ class Conversations(RuleBasedStateMachine):
     def restart(self):
         if self.kind == "ram":
             self.keel.core.forget_kept()
-            self.conversation = self.keel.conversation(ADA, "c1")
+            self.meet()
         else:
-            self.keel.__exit__()
+            self.close()
             self.open()
 
     # -- callers
@@ -334,7 +346,8 @@ class Conversations(RuleBasedStateMachine):
         rules = rules_for(PROVIDERS[self.format], self.model, overrides=OVERRIDES)
         spelled = tools(self.format, *self.tools)
         try:
-            request = self.conversation.turn(
+            # The workers take turns.
+            request = self.conversations[self.number % self.workers].turn(
                 messages, format=self.format, model=self.model, tools=spelled, overrides=OVERRIDES, **settings
             )
         except ConversationBoundError:
@@ -402,6 +415,7 @@ class Conversations(RuleBasedStateMachine):
 
 class ConversationsOnSqlite(Conversations):
     kind = "sqlite"
+    workers = 2
 
 
 class ConversationsWithBedrock(Conversations):
