@@ -17,6 +17,8 @@ COMMANDS = (
     "demo", "remember", "correct", "retract", "erase", "facts", "prompt", "import", "export", "why", "history"
 )  # fmt: skip
 
+SUBCOMMANDS = {"forensics": (("report",), ("gate",)), "block": (("edit",), ("log",), ("show",), ("diff",))}
+
 
 def one_line(found):
     assert found.err.count("\n") == 1, found.err
@@ -170,8 +172,9 @@ def test_the_readme_names_only_commands_and_options_that_exist(call):
     readme = Path(__file__).parents[2] / "README.md"
     blocks = re.findall(r"^```\w*\n(.*?)^```", readme.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     used = re.findall(r"(?:^|&& |\$ )promptkeel ([a-z]+)(.*)$", "\n".join(blocks), re.MULTILINE)
+    known = set(re.findall(r"^  ([a-z]+) ", call("--help").out, re.MULTILINE))
     for command, rest in used:
-        assert command in COMMANDS
-        shown = call(command, "--help").out
+        assert command in known
+        shown = "".join(call(command, *more, "--help").out for more in ((), *SUBCOMMANDS.get(command, ())))
         for option in re.findall(r"(?<!\S)--[a-z-]+", rest):
             assert option in shown, f"promptkeel {command} {option}"
