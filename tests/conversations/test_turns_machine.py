@@ -22,7 +22,6 @@ from conversations.plain_reader import Reader, texts_of
 from conversations.spelled import MODELS, PROVIDERS, called, said, thought, tools
 from promptkeel import blocking
 from promptkeel.blocks import StoredSource
-from promptkeel.conversations.sending import marks_of
 from promptkeel.errors import ConversationBoundError
 from promptkeel.providers.automaton import UNSENT, advance, check
 from promptkeel.providers.rules import rules_for
@@ -388,9 +387,9 @@ class Conversations(RuleBasedStateMachine):
         broken = [each for each in check(self.automaton, wire, rules, at) if each.refuses]
         assert not broken, (broken, request.notes, request.rewritten)
         self.automaton = advance(self.automaton, wire, at)
-        if rules.scheme == "marks":
-            marked = [index for index, each in enumerate(wire.segments) if each.mark is not None]
-            assert [index for index, _ in marks_of(self.format, request.request, rules)] == marked
+        told = [note for note in request.notes if note.startswith("may be refused by")]
+        # Whose answer reasoning was, a worker that was not told cannot always know.
+        assert all("bound-reasoning" in note for note in told), told
 
     def situation(self):
         """What decides about a request beside its messages."""
@@ -402,6 +401,8 @@ class Conversations(RuleBasedStateMachine):
         assert request.delta == ()
         if request.rewritten == "cost" or (previous.waiting and request.rewritten == "authored"):
             return  # what was carried since has cost as much as a new base, or what waited for one gets it
+        if self.workers > 1 and request.rewritten in ("erased", "lost"):
+            return  # the other worker has to make the base again, which an erasure or a compaction may forbid
         assert request.rewritten is None
         if any("reasoning was left out" in note for note in request.notes):
             return  # what it was bound to has changed before, and the turn that needed it is over

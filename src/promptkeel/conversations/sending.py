@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, final
 
 from promptkeel.conversations.chains import NEW_CHAIN, Chain, is_chained, unchained
 from promptkeel.conversations.messages import Message
 from promptkeel.conversations.situations import Asked
 from promptkeel.prompt import Prompt
 from promptkeel.prompt.requests import Request
+from promptkeel.providers.automaton import UNSENT, SentState, advance, check
 from promptkeel.providers.rules import ModelRules
-from promptkeel.providers.segments import WireFormat
-from promptkeel.providers.wire import read_request
-
-_SECONDS: Final = {"5m": 300, "1h": 3600}
+from promptkeel.providers.segments import WireFormat, WireRequest
 
 
 def chained(
@@ -65,28 +63,47 @@ def request_of(
             return base.openai(api="responses", **given)
 
 
-def marks_of(wire_format: WireFormat, request: Request, rules: ModelRules) -> tuple[tuple[int, int], ...]:
+def marks_of(wire: WireRequest, rules: ModelRules) -> tuple[tuple[int, int], ...]:
     """Where a request asks to be kept: positions among its segments, each with its seconds."""
     if rules.scheme != "marks":
         return ()
     default = rules.ttls[0]
-    if wire_format == "anthropic":
-        return tuple(_anthropic_marks(request.arguments, default))
-    segments = read_request(wire_format, request.arguments).segments
     return tuple(
         (index, default if segment.mark.ttl is None else segment.mark.ttl)
-        for index, segment in enumerate(segments)
+        for index, segment in enumerate(wire.segments)
         if segment.mark is not None
     )
 
 
-def _anthropic_marks(arguments: Mapping[str, Any], default: int) -> Iterator[tuple[int, int]]:
-    """The same, without spelling every segment."""
-    contents = [arguments.get("tools"), arguments.get("system"), *(each["content"] for each in arguments["messages"])]
-    index = 0
-    for content in contents:
-        for part in [content] if isinstance(content, str) else content or ():
-            mark = part.get("cache_control") if isinstance(part, Mapping) else None
-            if mark is not None:
-                yield index, _SECONDS.get(mark.get("ttl"), default)
-            index += 1
+@final
+class Watch:
+    """What a worker has sent of one conversation, held against the rules of each provider and model.
+
+    A request is what the planner made of the caller's messages; whatever these hold that the provider would refuse is
+    known before it is sent.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[tuple[WireFormat, str], SentState] = {}
+
+    def notes(self, wire: WireRequest, rules: ModelRules, at: float) -> tuple[str, ...]:
+        """Which rules a request breaks after those before it, a line each.
+
+        What the model answered is only known from the messages: of reasoning that came back after a turn which was
+        asked several times nobody can tell which of them it was the answer to.
+
+        Args:
+            wire: the request.
+            rules: of its provider and model.
+            at: when, in seconds.
+        """
+        state = self._sent.get((wire.format, wire.model), UNSENT)
+        return tuple(
+            f"{'may be refused' if each.refuses else each.effect} by {rules.provider}, {each.rule}: {each.reason}"
+            for each in check(state, wire, rules, at)
+        )
+
+    def sent(self, wire: WireRequest, at: float) -> None:
+        """Note that a request is sent."""
+        key = wire.format, wire.model
+        self._sent[key] = advance(self._sent.get(key, UNSENT), wire, at)

@@ -28,7 +28,7 @@ from promptkeel.conversations.pinning import PINNED, Base, Erasures, erasures_at
 from promptkeel.conversations.placing import DeltaPart, with_parts
 from promptkeel.conversations.reasoning import REASONED, without_reasoning
 from promptkeel.conversations.records import BaseRecord, Place, TurnRecord, keyed_hash
-from promptkeel.conversations.sending import chained, marks_of, request_of
+from promptkeel.conversations.sending import Watch, chained, marks_of, request_of
 from promptkeel.conversations.settling import with_reasoning_settled
 from promptkeel.conversations.situations import Asked, Situation, checked_model, tools_hash
 from promptkeel.core import KeelCore
@@ -37,12 +37,14 @@ from promptkeel.prompt import Prompt
 from promptkeel.prompt.requests import Request
 from promptkeel.providers.rules import ProviderName, rules_for
 from promptkeel.providers.segments import WIRE_FORMATS, WireFormat
+from promptkeel.providers.wire import read_request
 from promptkeel.resolver import Freshness
 from promptkeel.scope import TenantScope
 from promptkeel.steps import Call, Checkpoint, Steps
 from promptkeel.store.base import fence_id
 
 _ATTEMPTS: Final = 64
+_SECOND: Final = 1_000_000
 _PROVIDERS: Final[Mapping[WireFormat, ProviderName]] = {
     "anthropic": "anthropic",
     "openai-responses": "openai",
@@ -66,7 +68,8 @@ class TurnRequest:
         withdrawn: how many earlier deltas were taken out of the messages.
         waiting: the names of an operator's blocks whose change stands among the user's words until the base is left,
             since this model takes no operator's text among its messages and holds its reasoning to them.
-        notes: what the operator should know.
+        notes: what the operator should know: marks that could not be set, and rules of the provider that the request
+            breaks after what this conversation has sent before.
         freshness: whether all that the request says was verified after the call began.
         request: the adapter's own answer, with what a handle could be made of.
     """
@@ -105,6 +108,7 @@ class ConversationCore:
         self._sealing = Sealing(bytes.fromhex(keyed_hash(secret, "delta", scope.path)), fence_id(secret, scope.root))
         self.scope = scope
         self.id = conversation_id
+        self._watch = Watch()
 
     def turn(
         self,
@@ -271,6 +275,7 @@ class ConversationCore:
         texts = tuple(each.delta.text for each in changed)
         said_now = [*found, *(each.delta for each in changed)]
         request = request_of(asked, base.prompt, situation.prompt, given, chained_settings)
+        wire, at = read_request(asked.format, request.arguments), situation.now / _SECOND
         counter = situation.prompt.counter
         turn = TurnRecord(
             prefix=situation.hashes[-1],
@@ -279,7 +284,7 @@ class ConversationCore:
             model=asked.model,
             format=asked.format,
             tools=situation.tools,
-            marks=marks_of(asked.format, request, rules),
+            marks=marks_of(wire, rules),
             carried=sum(counter(text) for text in (*(delta.text for delta in found), *texts)),
             paid=0.0 if is_new else paid,
             said=self._hash_of(said_now),
@@ -289,6 +294,8 @@ class ConversationCore:
         turn = _with_what_it_replaces(turn, situation.state)
         yield from write_state(self._keel.store, situation.state, turn, base.record if is_new else None)
         self._keel.pinned.put((self._place.key, base.id), base)
+        broken = self._watch.notes(wire, rules, at)
+        self._watch.sent(wire, at)
         return TurnRequest(
             arguments=request.arguments,
             history=history,
@@ -297,7 +304,7 @@ class ConversationCore:
             rewritten=reason,
             withdrawn=withdrawn,
             waiting=() if in_system else tuple(dict.fromkeys(each.block for each in said_now if is_authored(each))),
-            notes=(*request.notes, *settled.notes, *chain_notes),
+            notes=(*request.notes, *settled.notes, *chain_notes, *broken),
             freshness=_freshness(situation.prompt),
             request=request,
         )
