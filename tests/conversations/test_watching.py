@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import promptkeel as pk
 from conversing import ADA, specs
 from promptkeel import blocking
 
@@ -47,3 +48,22 @@ def test_what_breaks_a_rule_only_after_what_was_sent_before_is_known_too(convers
     # A model that can be told to drop what does not fit is told so, and refuses nothing.
     assert not any("bound-reasoning" in note for note in second.notes)
     assert any("may be refused by anthropic, bound-reasoning" in note for note in edited.notes) == is_refused
+
+
+def test_an_operators_change_that_another_model_does_not_take_there_becomes_part_of_a_new_base(tmp_path):
+    rules = tmp_path / "rules.md"
+    rules.write_text("Be brief.", encoding="utf-8")
+    blocks = [*specs()[:1], pk.PromptBlockSpec(name="RULES", source=pk.FileSource(str(rules)))]
+    thinking = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"},
+                                                 {"type": "text", "text": "Found."}]}  # fmt: skip
+    with blocking.open("ram:", blocks=blocks) as keel:
+        conversation = keel.conversation(ADA, "c1")
+        first = conversation.turn([USER], **ASKED)
+        rules.write_text("Be kind.", encoding="utf-8")
+        second = conversation.turn([*first.history, thinking, USER], **ASKED)
+        assert second.history[-1]["role"] == "system"
+        history = [*second.history, thinking, USER]
+        third = conversation.turn(history, **{**ASKED, "model": "claude-unknown"})
+    assert (third.rewritten, third.withdrawn) == ("model", 1)
+    assert "Be kind." in str(third.arguments["system"])
+    assert not [message for message in third.arguments["messages"] if message["role"] == "system"]

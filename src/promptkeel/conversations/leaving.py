@@ -1,6 +1,7 @@
 """Whether a base that could be kept is left: where that costs less, or says better what an operator says. Pure.
 
-It is never left of its own accord while the messages hold reasoning that the model binds to it.
+It is never left of its own accord while the messages hold reasoning that the model binds to it, unless an earlier
+change stands where this model takes none.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ def worth_leaving(asked: Asked, situation: Situation, base: Base, sealing: Seali
     is_kept = rules.scheme != "none" and carrying.prefix >= rules.minimum
     carrying = attrs.evolve(carrying, is_warm=cold is None and is_kept)
     paid = paid_after(carrying, prices)
+    if _is_refused_as_system(asked, situation):
+        # Said to another model, where this one takes nothing: it cannot be sent, whatever is bound to it.
+        return "model", paid
     if rules.binds_reasoning and holds_reasoning(asked.messages, asked.format):
         return None, paid
     has_authored = any(is_authored(each) for each in (*found, *(each.delta for each in changed)))
@@ -57,6 +61,17 @@ def worth_leaving(asked: Asked, situation: Situation, base: Base, sealing: Seali
     if should_rewrite(carrying, prices):
         return ("cost" if cold is None else cold), paid
     return None, paid
+
+
+def _is_refused_as_system(asked: Asked, situation: Situation) -> bool:
+    """Whether an earlier delta is a system message, and the model takes none."""
+    if situation.rules.system_turns != "refused" or asked.format not in SYSTEM_ROLES:
+        return False
+
+    def count(messages: Sequence[Message]) -> int:
+        return sum(message.get("role") == SYSTEM_ROLES[asked.format] for message in messages)
+
+    return count(asked.messages) > count(situation.reading.bare.messages)
 
 
 def _coldness(asked: Asked, situation: Situation, base: Base) -> Reason | None:
