@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 import promptkeel as pk
@@ -67,3 +69,28 @@ def test_an_operators_change_that_another_model_does_not_take_there_becomes_part
     assert (third.rewritten, third.withdrawn) == ("model", 1)
     assert "Be kind." in str(third.arguments["system"])
     assert not [message for message in third.arguments["messages"] if message["role"] == "system"]
+
+
+def _nested(levels):
+    part = {"type": "text", "text": "x"}
+    for _ in range(levels):
+        part = {"type": "tool_result", "tool_use_id": "t1", "content": [part]}
+    return part
+
+
+def _cycle():
+    part = {"type": "other"}
+    part["inner"] = part
+    return part
+
+
+@pytest.mark.parametrize("wire_format", ["anthropic", "openai-responses", "openai-chat", "gemini", "bedrock"])
+@pytest.mark.parametrize(
+    "part",
+    [{"type": []}, {"type": {}}, _nested(3000), _cycle(), {"type": "other", 1: 2, "a": 3}, {"type": "x", "y": set()}],
+)
+def test_what_nobody_could_send_is_taken_or_refused_by_name(wire_format, part):
+    models = {"anthropic": "claude-opus-4-8", "gemini": "gemini-2.5-flash", "bedrock": "anthropic.claude-opus-4-5"}
+    message = {"role": "user", "content": [part], "parts": [part]}
+    with blocking.open("ram:", blocks=specs()) as keel, contextlib.suppress(pk.InvalidInputError):
+        keel.conversation(ADA, "c1").turn([message], format=wire_format, model=models.get(wire_format, "gpt-5.1"))

@@ -212,12 +212,21 @@ def prefix_hashes(messages: Sequence[Message], wire_format: WireFormat, start: s
         messages: without own parts.
         wire_format: how they are spelled.
         start: what the first hash is.
+
+    Raises:
+        InvalidInputError: a message is no JSON; names it.
     """
     hashes = [start]
     name = parts_name(wire_format)
-    for message in messages:
+    for index, message in enumerate(messages):
         digest = hashlib.sha256(hashes[-1].encode())
-        digest.update(json.dumps(_plain_message(message, name), sort_keys=True, default=_plain).encode())
+        try:
+            plain = json.dumps(_plain_message(message, name), sort_keys=True, default=_plain)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"cannot be written as JSON: {error!s:.80}", field="messages", where=f"message {index}"
+            ) from None
+        digest.update(plain.encode())
         hashes.append(digest.hexdigest())
     return hashes
 

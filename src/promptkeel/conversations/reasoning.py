@@ -13,8 +13,8 @@ from typing import Any, Final
 from promptkeel.conversations.messages import Message
 from promptkeel.providers.segments import WireFormat
 
-_TYPES: Final = frozenset({"thinking", "redacted_thinking"})
-_RESULTS: Final = frozenset({"tool_result", "toolResult"})
+_TYPES: Final = ("thinking", "redacted_thinking")
+_RESULTS: Final = ("tool_result", "toolResult")
 
 
 REASONED: Final[tuple[WireFormat, ...]] = ("anthropic", "bedrock", "openai-responses")

@@ -153,12 +153,14 @@ class ConversationCore:
             settings=settings,
         )
         for _ in range(_ATTEMPTS):
-            situation = yield from self._look(asked)
             try:
+                situation = yield from self._look(asked)
                 return (yield from self._take(asked, situation))
             except ConflictError:
                 # Another worker was quicker: what it wrote is what this turn goes on from.
                 yield Checkpoint()
+            except RecursionError:
+                raise InvalidInputError("are nested too deeply", field="messages") from None
         raise ConflictError("others took turns of this conversation all the time; take this one again")
 
     # -- what is there
