@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
 import attrs
@@ -32,6 +32,8 @@ SEAL_LENGTH: Final = 12
 Each delta is read again at every turn: its frame is as short as it can be.
 """
 
+_MOST_CLOSINGS: Final = 64
+"""An operator's text may quote its own fence less often than this."""
 _ID: Final = r"k[0-9a-f]{4,64}"
 _OPENING: Final = re.compile(
     rf"^<(?P<fence>(?:{FENCE_NAME}|{AUTHORED_FENCE})-[0-9a-f]{{4,32}}) "
@@ -154,14 +156,20 @@ def read_delta(text: str, seal: Seal) -> Delta | None:
 
 def find_deltas(text: str, seal: Seal) -> Iterator[Delta]:
     """The deltas inside a text, in order: what a framework joined to other text is found as well."""
+    return (delta for _, delta in find_sealed(text, lambda base: seal if base == seal.base else None))
+
+
+def find_sealed(text: str, seal_of: Callable[[str], Seal | None]) -> Iterator[tuple[str, Delta]]:
+    """The deltas inside a text, in order, each with its base, where ``seal_of`` has a seal for that."""
     position = 0
     while (opening := _OPENING.search(text, position)) is not None:
         position = opening.end()
-        if opening["base"] != seal.base or not opening["fence"].endswith(f"-{seal.fence}"):
+        seal = seal_of(opening["base"])
+        if seal is None or not opening["fence"].endswith(f"-{seal.fence}"):
             continue
         end = _end_of(text, opening, seal)
         if end is not None:
-            yield _read(text[opening.start() : end], opening)
+            yield seal.base, _read(text[opening.start() : end], opening)
             position = end
 
 
@@ -170,7 +178,11 @@ def _end_of(text: str, opening: re.Match[str], seal: Seal) -> int | None:
     closing = f"\n</{opening['fence']}>"
     before = text[opening.start() : opening.start("seal")]
     position = opening.end()
-    while (found := text.find(closing, position)) >= 0:
+    # Learned text cannot hold its fence. So many are tried that hostile text costs no more than its length.
+    for _ in range(1 if opening["kind"] == "changed" else _MOST_CLOSINGS):
+        found = text.find(closing, position)
+        if found < 0:
+            return None
         end = found + len(closing)
         if hmac.compare_digest(seal.of(before + text[opening.end("seal") : end]), opening["seal"]):
             return end

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
 import attrs
 
-from promptkeel.conversations.deltas import Delta, Seal, find_deltas
+from promptkeel.conversations.deltas import Delta, Seal, find_sealed
 from promptkeel.conversations.messages import Message, Taken, without_parts
 from promptkeel.providers.segments import WireFormat
 
-_SEALED: Final = re.compile(r'" seal="([0-9a-f]+)-')
 _HINT: Final = '" seal="'
 
 
@@ -37,9 +35,7 @@ class Sealing:
         """Every own delta in a text, in order, with the id of the base that it follows."""
         if _HINT not in text:
             return []
-        bases = dict.fromkeys(_SEALED.findall(text))
-        found = [(base, delta) for base in bases for delta in find_deltas(text, self.of(base))]
-        return found if len(bases) < 2 else sorted(found, key=lambda each: text.index(each[1].text))
+        return list(find_sealed(text, self.of))
 
 
 @final
